@@ -24,6 +24,7 @@ use verbs3_protocol::{
 use crate::digest::AttributesKey;
 use crate::fill::{RunInterest, VolumeSource};
 use crate::standing::AnswerRight;
+use crate::tenants::TenantAccount;
 
 pub(crate) use attribute_cache::{AnswerRequirements, AttributeCache, ObjectPresence};
 pub(crate) use attribute_fetcher::AttributeFetcher;
@@ -42,6 +43,8 @@ pub(crate) struct AttributeQuery {
     /// A version id that the client named.
     pub(crate) version_id: Option<String>,
     pub(crate) source: Arc<VolumeSource>,
+    /// For whom it is asked.
+    pub(crate) account: TenantAccount,
 }
 
 /// The greatest ages that an answer may have.

@@ -173,7 +173,8 @@ mod tests {
         let object = ObjectKey { volume: ObjectVolume::new("u", "b"), key: key.into() };
         let version = ContentVersion { etag: "\"e\"".into(), bytes: 1 << 30, version_id: None };
         let digest = KeyedDigester::new(DigestSecret(1, 2)).digest_version(&object, &version);
-        Arc::new(FillTarget { source: source.clone(), object, version, digest })
+        let account = crate::tenants::TenantAccount::NOBODY;
+        Arc::new(FillTarget { source: source.clone(), object, version, digest, account })
     }
 
     fn source(folder: &std::path::Path) -> Arc<VolumeSource> {

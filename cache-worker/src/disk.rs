@@ -15,6 +15,7 @@ mod folder_store;
 mod index_rebuild;
 mod metrics;
 mod pending_pins;
+mod segment_holders;
 mod segment_layout;
 mod segment_medium;
 mod settings;
@@ -29,12 +30,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use verbs3_doors::{FairLimits, FairPlaces};
 use verbs3_protocol::BlockIndex;
 use verbs3_rdma::arena::CellReader;
 
 use crate::digest::{PageKey, VersionDigest};
 use crate::memory::{GhostFingerprints, PageHeat};
+use crate::tenants::{TenantAccount, TenantAccounts, TenantTier};
 use disk_headers::PageHeader;
 use folder_store::FolderPageStore;
 use metrics::{DiskEvictionReason, LookupResult, PageDropReason, QueueBytesKind};
@@ -56,6 +58,9 @@ const GHOSTS_MAX: u64 = 4 << 20;
 /// Slots of each folder that one maintenance pass checks for age.
 const SWEEP_STEPS: usize = 16_384;
 
+/// How long after its last read places are kept free for a tenant.
+const RESERVED_FOR_MAX: Duration = Duration::from_secs(60);
+
 /// Uses in memory that justify writing a page where another one has to be evicted for it. The first
 /// use is that of the reader that the page was filled for.
 const USES_MIN: u8 = 2;
@@ -67,6 +72,7 @@ pub(crate) struct DemotionOffer<'a> {
     pub(crate) page: u16,
     pub(crate) object: u64,
     pub(crate) volume: u64,
+    pub(crate) account: TenantAccount,
     pub(crate) cell: &'a CellReader,
     pub(crate) length: u32,
     pub(crate) checksum: u64,
@@ -88,10 +94,21 @@ pub(crate) struct DiskTier {
     shelves: Vec<DiskTierFolder>,
     ghosts: Mutex<GhostFingerprints>,
     budget: WriteQueueBudget,
-    reads: Arc<Semaphore>,
+    reads: Arc<FairPlaces>,
+    /// Reads that have ended, so that a wait for a place tells a hanging device from a busy one.
+    reads_ended: AtomicU64,
+    tenants: Arc<TenantAccounts>,
     flush_max: Duration,
     stall_max: Duration,
     metrics: DiskMetrics,
+}
+
+/// What a disk tier is made of, besides its settings and folders.
+struct DiskTierParts {
+    metrics: DiskMetrics,
+    arena_bytes: u64,
+    resident: ResidencyCheck,
+    tenants: Arc<TenantAccounts>,
 }
 
 /// Returns seconds since 1970. A clock that is set wrong only makes pages look older or younger.
@@ -100,14 +117,26 @@ fn now_s() -> u32 {
     u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
 }
 
+/// Makes the places of reads. Whoever waits longer than a read may take asks elsewhere.
+fn share_reads(settings: &WorkerDiskSettings, tenants: &TenantAccounts) -> Arc<FairPlaces> {
+    let (capacity, rules) = (u64::from(settings.reads_in_flight_max), tenants.rules());
+    let limits = FairLimits {
+        capacity,
+        reserve: capacity.saturating_mul(rules.reserve_percent.into()) / 100,
+        // Fills that wait are bounded already.
+        waiting_max: usize::MAX,
+        active_for: rules.active_for.min(RESERVED_FOR_MAX),
+    };
+    FairPlaces::new(limits, settings.stall_max.0)
+}
+
 impl DiskTier {
     fn new(
         settings: &WorkerDiskSettings,
         folders: Vec<FolderPageStore>,
-        metrics: DiskMetrics,
-        arena_bytes: u64,
-        resident: ResidencyCheck,
+        parts: DiskTierParts,
     ) -> Result<Self, DiskError> {
+        let DiskTierParts { metrics, arena_bytes, resident, tenants } = parts;
         let budget = WriteQueueBudget {
             used: Arc::new(AtomicU64::new(0)),
             bytes_max: settings.queue_max.0.min(arena_bytes / 8),
@@ -115,6 +144,7 @@ impl DiskTier {
         };
         metrics.queue_bytes[QueueBytesKind::Max].set(budget.bytes_max as i64);
         let capacity: u64 = folders.iter().map(FolderPageStore::capacity_bytes).sum();
+        tenants.set_capacity(TenantTier::Disk, capacity, 0);
         let shelf = |(number, folder): (usize, FolderPageStore)| {
             let (folder, queue) = (Arc::new(folder), Arc::new(DiskWriteQueue::new(budget.clone())));
             let (metrics, resident) = (metrics.clone(), resident.clone());
@@ -141,9 +171,9 @@ impl DiskTier {
             shelves,
             ghosts: Mutex::new(GhostFingerprints::new((capacity >> 16).min(GHOSTS_MAX) as usize)),
             budget,
-            reads: Arc::new(Semaphore::new(
-                (settings.reads_in_flight_max as usize).clamp(1, Semaphore::MAX_PERMITS),
-            )),
+            reads: share_reads(settings, &tenants),
+            reads_ended: AtomicU64::new(0),
+            tenants,
             flush_max: settings.flush_max.0,
             stall_max: settings.stall_max.0,
             metrics,
@@ -186,9 +216,14 @@ impl DiskTier {
         self.shelves.iter().any(|shelf| shelf.folder.knows_object_page(object, page))
     }
 
-    /// Returns the bound on reads under way. Take a permit before [`DiskTier::read`].
-    pub(crate) fn read_permits(&self) -> Arc<Semaphore> {
-        self.reads.clone()
+    /// Returns the places of reads under way. Take one before [`DiskTier::read`].
+    pub(crate) fn read_places(&self) -> &Arc<FairPlaces> {
+        &self.reads
+    }
+
+    /// Returns how many reads have ended.
+    pub(crate) fn reads_ended(&self) -> u64 {
+        self.reads_ended.load(Ordering::Relaxed)
     }
 
     /// Returns how long a read may take.
@@ -205,10 +240,13 @@ impl DiskTier {
     }
 
     /// Reads a page of exactly that length into memory, and returns its checksum. Returns `None` if
-    /// the page is not here or is corrupt; the memory then holds garbage. Blocks.
-    pub(crate) fn read(&self, key: PageKey, into: &mut [u8]) -> Option<u64> {
+    /// the page is not here or is corrupt; the memory then holds garbage. Counts as a use by that
+    /// account. Blocks.
+    pub(crate) fn read(&self, key: PageKey, into: &mut [u8], user: TenantAccount) -> Option<u64> {
         let now_s = now_s();
-        self.shelves.iter().find_map(|shelf| shelf.folder.read(key, into, now_s))
+        let read = self.shelves.iter().find_map(|shelf| shelf.folder.read(key, into, now_s, user));
+        self.reads_ended.fetch_add(1, Ordering::Relaxed);
+        read
     }
 
     /// Queues a page to be written, if it is worth it. Returns true if it will be written, or is on
@@ -237,6 +275,7 @@ impl DiskTier {
             sequence: 0,
             written_s: 0,
             pinned_until_s: 0,
+            tenant: self.tenants.stored_hash(offer.account),
         };
         shelf.queue.offer_job(DiskWriteJob::Write { header, cell: offer.cell.clone() })
             || dropped(PageDropReason::Queue)

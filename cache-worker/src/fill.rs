@@ -16,11 +16,11 @@ mod page_claim;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use verbs3_doors::{FairLimits, FairPermit, FairPlaces, FairRates, FairRefusal};
 use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey};
 use verbs3_ufs::Ufs;
 
@@ -32,6 +32,7 @@ use crate::memory::{CachedPage, DemotionEvidence, MemoryTier};
 use crate::metrics::{BusyReason, WorkerMetrics};
 use crate::settings::WorkerSettings;
 use crate::tasks::{WorkerRuntime, WorkerTaskSet};
+use crate::tenants::{TenantAccount, TenantAccounts};
 
 pub(crate) use fill_error::{PageFillError, to_ufs_answer};
 use fill_run::PageFillRun;
@@ -50,6 +51,8 @@ pub(crate) struct FillTarget {
     pub(crate) object: ObjectKey,
     pub(crate) version: ContentVersion,
     pub(crate) digest: VersionDigest,
+    /// For whom it is filled and read.
+    pub(crate) account: TenantAccount,
 }
 
 /// A page that is being filled: its run, and its index in the run.
@@ -57,6 +60,9 @@ struct PageInFlight {
     run: Arc<PageFillRun>,
     index: usize,
 }
+
+/// How long after its last fill turns are kept free for a tenant.
+const RESERVED_FOR_MAX: Duration = Duration::from_secs(60);
 
 /// Locks of the pages in flight. All pages of a block share one lock.
 const SHARDS: usize = 64;
@@ -69,6 +75,8 @@ pub(crate) struct WorkerCacheTiers {
     pub(crate) memory: Arc<MemoryTier>,
     pub(crate) disk: Option<Arc<DiskTier>>,
     pub(crate) digests: KeyedDigester,
+    /// Who shares them.
+    pub(crate) tenants: Arc<TenantAccounts>,
 }
 
 /// The owner of the page fills in flight, one per page for all readers.
@@ -82,10 +90,13 @@ pub(crate) struct PageFiller {
     taken_over: quick_cache::sync::Cache<u64, VersionDigest>,
     geometry: BlockGeometry,
     flights: Box<[FlightMapShard]>,
-    /// Permits for UFS reads under way.
-    turns: Arc<Semaphore>,
+    /// Places of UFS reads under way.
+    turns: Arc<FairPlaces>,
     /// The bytes of the UFS reads under way, in KiB.
-    kibibytes: Arc<Semaphore>,
+    kibibytes: Arc<FairPlaces>,
+    /// Bytes a second of each store.
+    rates: FairRates,
+    tenants: Arc<TenantAccounts>,
     queued: AtomicUsize,
     bounds: PageFillBounds,
     clock: Arc<dyn WorkerClock>,
@@ -104,8 +115,8 @@ struct PageFillBounds {
 
 /// The permit for one UFS read under way.
 pub(crate) struct UfsReadPermit {
-    _turn: OwnedSemaphorePermit,
-    _bytes: OwnedSemaphorePermit,
+    _turn: FairPermit,
+    _bytes: FairPermit,
     metrics: WorkerMetrics,
 }
 
@@ -123,13 +134,23 @@ impl PageFiller {
         former: Arc<FormerOwners>,
         runtime: WorkerRuntime,
     ) -> Self {
-        let WorkerCacheTiers { memory, disk, digests } = tiers;
+        let WorkerCacheTiers { memory, disk, digests, tenants } = tiers;
         let WorkerRuntime { clock, tasks, stop, metrics } = runtime;
         // A request never asks for more bytes than the total bound, or it would wait for ever.
         let block_bytes = u64::from(geometry.block_bytes);
         let fill = &settings.fill;
         let in_flight_bytes = fill.bytes_in_flight_max.0.max(block_bytes);
         let pages_per_run_max = (fill.request_max.as_u32() / geometry.page_bytes).max(1) as usize;
+        let rules = tenants.rules();
+        let share_fills = |capacity: u64| {
+            let limits = FairLimits {
+                capacity,
+                reserve: capacity.saturating_mul(rules.reserve_percent.into()).div_ceil(100),
+                waiting_max: fill.queued_max as usize,
+                active_for: rules.active_for.min(RESERVED_FOR_MAX),
+            };
+            FairPlaces::new(limits, fill.wait_max.0)
+        };
         Self {
             memory,
             disk,
@@ -138,10 +159,10 @@ impl PageFiller {
             taken_over: quick_cache::sync::Cache::new(settings.neighbours.hot_blocks_max as usize),
             geometry,
             flights: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            turns: Arc::new(Semaphore::new(
-                (fill.in_flight_max as usize).min(Semaphore::MAX_PERMITS),
-            )),
-            kibibytes: Arc::new(Semaphore::new((in_flight_bytes >> 10) as usize)),
+            turns: share_fills(fill.in_flight_max.into()),
+            kibibytes: share_fills(in_flight_bytes >> 10),
+            rates: FairRates::new(fill.store_rate_max.0),
+            tenants,
             queued: AtomicUsize::new(0),
             bounds: PageFillBounds {
                 queued_max: fill.queued_max as usize,
@@ -199,7 +220,8 @@ impl PageFiller {
         let page = &run.pages[index];
         let Some(cell) = run.page_cell(index) else { return };
         let kept = CachedPage { cell, bytes: page.bytes, checksum };
-        let returned = self.memory.insert_page(page.key, kept.clone(), self.clock.now().as_secs());
+        let now_s = self.clock.now().as_secs();
+        let returned = self.memory.insert_page(page.key, kept.clone(), now_s, target.account);
         // The page leaves the table only once it can be found in memory. Otherwise a reader in
         // between would start a second fill.
         run.take_page_out_of(&mut self.flights_of(target.digest.block_spread(block)).lock(), index);
@@ -214,54 +236,77 @@ impl PageFiller {
     }
 
     /// Waits for the permit to read `bytes` from a UFS. The wait is bounded in time, and the queue
-    /// in length.
+    /// in length. What becomes free goes to the tenant that has least under way for its weight.
     pub(crate) async fn acquire_read_permit(
         &self,
+        ufs: &Ufs,
         bytes: u64,
+        account: TenantAccount,
     ) -> Result<UfsReadPermit, PageFillError> {
-        let _queued = self.enter_queue()?;
-        let kibibytes = bytes.div_ceil(1 << 10).min(u64::from(u32::MAX)) as u32;
-        let both = async {
-            let turn = self.turns.clone().acquire_owned().await.ok()?;
-            let bytes = self.kibibytes.clone().acquire_many_owned(kibibytes).await.ok()?;
-            Some((turn, bytes))
+        let _queued = self.enter_queue(account)?;
+        let (party, began) = (self.tenants.party_of(account), Instant::now());
+        let kibibytes = bytes.div_ceil(1 << 10);
+        let all = async {
+            // First what comes with time alone: whoever waits for it holds nothing.
+            let has_waited = match self.rates.find_rate(ufs.ufs_name()) {
+                Some(rate) => rate.take_bytes(party, bytes).await,
+                None => false,
+            };
+            let turn = self.turns.take_permit(party, 1, began).await?;
+            let bytes = self.kibibytes.take_permit(party, kibibytes, began).await?;
+            let has_waited = has_waited || turn.has_waited() || bytes.has_waited();
+            Ok::<_, FairRefusal>((has_waited, turn, bytes))
         };
-        tokio::select! {
+        let got = tokio::select! {
             biased;
-            () = self.stop.cancelled() => Err(PageFillError::Stopping),
-            got = tokio::time::timeout(self.bounds.wait_max, both) => match got {
-                Ok(Some((turn, bytes))) => {
-                    self.metrics.fills_in_flight.inc();
-                    Ok(UfsReadPermit { _turn: turn, _bytes: bytes, metrics: self.metrics.clone() })
-                }
-                Ok(None) => Err(PageFillError::Stopping),
-                Err(_) => {
-                    self.metrics.busy[BusyReason::FillWait].inc();
-                    Err(PageFillError::Busy("no fill ended in time; raise fills_in_flight_max or \
-                        fill_wait_max"))
-                }
-            },
+            () = self.stop.cancelled() => return Err(PageFillError::Stopping),
+            got = tokio::time::timeout(self.bounds.wait_max, all) => got,
+        };
+        match got {
+            Ok(Ok((has_waited, turn, held))) => {
+                let metrics = self.tenants.metrics_of(account);
+                metrics.fill_waits.inc_by(has_waited.into());
+                metrics.store_bytes.inc_by(bytes);
+                self.metrics.fills_in_flight.inc();
+                Ok(UfsReadPermit { _turn: turn, _bytes: held, metrics: self.metrics.clone() })
+            }
+            Ok(Err(_)) | Err(_) => {
+                self.tenants.metrics_of(account).fill_refusals.inc();
+                self.metrics.busy[BusyReason::FillWait].inc();
+                Err(PageFillError::Busy(
+                    "no fill ended in time, or others have fewer under way; raise \
+                     worker.fill.in_flight_max, store_rate_max or wait_max",
+                ))
+            }
         }
     }
 
     /// Returns whether fills are queued because the bound on UFS reads is met.
     pub(crate) fn reads_wait(&self) -> bool {
-        let kibibytes = (self.geometry.block_bytes >> 10) as usize;
-        let is_full =
-            self.turns.available_permits() == 0 || self.kibibytes.available_permits() < kibibytes;
-        self.queued.load(Ordering::Relaxed) > 0 && is_full
+        self.turns.waiting_count() > 0
+            || self.kibibytes.waiting_count() > 0
+            || self.rates.waiting_count() > 0
     }
 
-    fn enter_queue(&self) -> Result<FillQueueGuard<'_>, PageFillError> {
-        if self.queued.fetch_add(1, Ordering::Relaxed) >= self.bounds.queued_max {
-            self.queued.fetch_sub(1, Ordering::Relaxed);
-            self.metrics.busy[BusyReason::FillsQueued].inc();
-            return Err(PageFillError::Busy(
-                "too many fills wait for their turn; raise fills_queued_max",
-            ));
-        }
+    fn enter_queue(&self, account: TenantAccount) -> Result<FillQueueGuard<'_>, PageFillError> {
+        self.check_queue(account)?;
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.tenants.join_queue(account);
         self.metrics.fills_queued.inc();
-        Ok(FillQueueGuard { filler: self })
+        Ok(FillQueueGuard { filler: self, account })
+    }
+
+    /// Checks that another fill may wait. Where as many wait as may, tenants with fewer than their
+    /// part of the queue still may.
+    fn check_queue(&self, account: TenantAccount) -> Result<(), PageFillError> {
+        let queued_max = self.bounds.queued_max;
+        if self.queued.load(Ordering::Relaxed) < queued_max
+            || self.tenants.is_below_part(account, queued_max)
+        {
+            return Ok(());
+        }
+        self.metrics.busy[BusyReason::FillsQueued].inc();
+        Err(PageFillError::Busy("too many fills wait for their turn; raise fills_queued_max"))
     }
 
     fn flights_of(&self, spread: usize) -> &FlightMapShard {
@@ -277,11 +322,13 @@ impl PageFiller {
 /// A place in the queue of fills, freed on drop.
 struct FillQueueGuard<'a> {
     filler: &'a PageFiller,
+    account: TenantAccount,
 }
 
 impl Drop for FillQueueGuard<'_> {
     fn drop(&mut self) {
         self.filler.queued.fetch_sub(1, Ordering::Relaxed);
+        self.filler.tenants.leave_queue(self.account);
         self.filler.metrics.fills_queued.dec();
     }
 }

@@ -21,6 +21,7 @@ mod serve;
 mod settings;
 mod standing;
 mod tasks;
+mod tenants;
 mod volumes;
 mod warmup_limiter;
 mod worker;

@@ -8,15 +8,17 @@ mod page_list;
 mod shard;
 mod slab;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use verbs3_rdma::arena::{Arena, ArenaCell, CellReader, ExtentId};
 
 use crate::digest::PageKey;
 use crate::metrics::{EvictionReason, WorkerMetrics};
+use crate::tenants::{AccountSet, EvictionRights, TenantAccount, TenantAccounts, TenantTier};
 pub(crate) use ghost_fingerprints::GhostFingerprints;
-use shard::{EvictionOutcome, MemoryTierShard};
+use shard::{ExtentHoldings, MemoryTierShard};
 
 /// A complete page, with the checksum that it got when it was filled.
 #[derive(Clone)]
@@ -65,6 +67,9 @@ const EVICTIONS_PER_LEASE_MAX: usize = 24;
 /// first from being free.
 const EVACUATIONS_PER_LEASE_MAX: usize = 2;
 
+/// Extents looked at for one that can be emptied, where the sparsest has pages that must stay.
+const EXTENTS_LOOKED_AT_MAX: u32 = 256;
+
 /// Pages evicted after an insertion to restore the reserve. More than one page's worth, so that the
 /// reserve grows back.
 const EVICTIONS_PER_TRIM_MAX: usize = 4;
@@ -75,20 +80,31 @@ pub(crate) struct MemoryTier {
     shards: Vec<Mutex<MemoryTierShard>>,
     /// The shard where the next search for a page to evict begins.
     hand: AtomicUsize,
+    /// Where the next search for an extent to empty begins.
+    extent_hand: AtomicU32,
     /// Leased bytes above which cached pages are evicted.
     leased_bytes_target: u64,
+    tenants: Arc<TenantAccounts>,
     metrics: WorkerMetrics,
 }
 
 impl MemoryTier {
-    pub(crate) fn new(arena: Arena, fill_reserve: f64, metrics: WorkerMetrics) -> Self {
+    pub(crate) fn new(
+        arena: Arena,
+        fill_reserve: f64,
+        tenants: Arc<TenantAccounts>,
+        metrics: WorkerMetrics,
+    ) -> Self {
         let capacity_bytes = arena.arena_usage().capacity_bytes;
         // One ghost for each 64 KiB. That is as many as the pages held where objects are small, and
         // four times the number of full pages.
         let ghosts = (capacity_bytes / (64 << 10)) as usize / SHARDS;
-        let shards = (0..SHARDS).map(|_| Mutex::new(MemoryTierShard::new(ghosts))).collect();
+        let shard = |_| Mutex::new(MemoryTierShard::new(ghosts, arena.clone(), tenants.clone()));
+        let shards = (0..SHARDS).map(shard).collect();
         let leased_bytes_target = (capacity_bytes as f64 * (1.0 - fill_reserve)) as u64;
-        Self { arena, shards, hand: AtomicUsize::new(0), leased_bytes_target, metrics }
+        tenants.set_capacity(TenantTier::Memory, leased_bytes_target, 0);
+        let (hand, extent_hand) = (AtomicUsize::new(0), AtomicU32::new(0));
+        Self { arena, shards, hand, extent_hand, leased_bytes_target, tenants, metrics }
     }
 
     pub(crate) fn page_arena(&self) -> &Arena {
@@ -98,17 +114,18 @@ impl MemoryTier {
     /// Returns the page, if it is held. Counts as a use.
     #[cfg(test)]
     pub(crate) fn get(&self, key: PageKey, now_s: u32) -> Option<CachedPage> {
-        self.get_to_save(key, now_s).map(|(page, _)| page)
+        self.get_to_save(key, now_s, TenantAccount::NOBODY).map(|(page, _)| page)
     }
 
     /// Returns the page, if it is held, and the evidence for writing it to disk, if it isn't there.
-    /// Counts as a use.
+    /// Counts as a use by that account.
     pub(crate) fn get_to_save(
         &self,
         key: PageKey,
         now_s: u32,
+        user: TenantAccount,
     ) -> Option<(CachedPage, Option<DemotionEvidence>)> {
-        self.page_shard(key).lock().get(key, now_s)
+        self.page_shard(key).lock().get(key, now_s, user)
     }
 
     /// Returns the page, if it is held, without counting a use: for a worker that takes it over,
@@ -139,13 +156,19 @@ impl MemoryTier {
         }
     }
 
-    /// Keeps a page. A page that is held already stays as it is. Returns whether the page was here
-    /// before, not long ago.
-    pub(crate) fn insert_page(&self, key: PageKey, page: CachedPage, now_s: u32) -> bool {
-        let returned = self.page_shard(key).lock().insert_page(key, page, now_s);
+    /// Keeps a page, which counts for that account. A page that is held already stays as it is.
+    /// Returns whether the page was here before, not long ago.
+    pub(crate) fn insert_page(
+        &self,
+        key: PageKey,
+        page: CachedPage,
+        now_s: u32,
+        owner: TenantAccount,
+    ) -> bool {
+        let returned = self.page_shard(key).lock().insert_page(key, page, now_s, owner);
         for _ in 0..EVICTIONS_PER_TRIM_MAX {
             if self.arena.arena_usage().leased_bytes <= self.leased_bytes_target
-                || !self.evict_coldest()
+                || !self.evict_coldest(owner)
             {
                 break;
             }
@@ -153,16 +176,21 @@ impl MemoryTier {
         returned
     }
 
-    /// Allocates memory for a page of `bytes`, evicting colder pages if necessary. Returns `None`
-    /// if there is no memory now.
-    pub(crate) fn allocate_cell(&self, bytes: usize, urgency: MemoryUrgency) -> Option<ArenaCell> {
+    /// Allocates memory for a page of `bytes` of that account, evicting colder pages if necessary.
+    /// Returns `None` if there is no memory now.
+    pub(crate) fn allocate_cell(
+        &self,
+        bytes: usize,
+        urgency: MemoryUrgency,
+        owner: TenantAccount,
+    ) -> Option<ArenaCell> {
         if urgency == MemoryUrgency::Ahead {
             let width = self.arena.class_bytes(bytes) as u64;
             let fits = |memory: &Self| {
                 memory.arena.arena_usage().leased_bytes + width <= memory.leased_bytes_target
             };
             if !fits(self) {
-                self.evict_coldest();
+                self.evict_coldest(owner);
             }
             if !fits(self) {
                 return None;
@@ -171,8 +199,13 @@ impl MemoryTier {
         if let Some(cell) = self.arena.allocate_cell(bytes) {
             return Some(cell);
         }
+        if self.break_up_extent(owner)
+            && let Some(cell) = self.arena.allocate_cell(bytes)
+        {
+            return Some(cell);
+        }
         for _ in 0..EVICTIONS_PER_LEASE_MAX {
-            if !self.evict_coldest() {
+            if !self.evict_coldest(owner) {
                 break;
             }
             if let Some(cell) = self.arena.allocate_cell(bytes) {
@@ -180,7 +213,7 @@ impl MemoryTier {
             }
         }
         for _ in 0..EVACUATIONS_PER_LEASE_MAX {
-            if !self.evacuate_extent() {
+            if !self.evacuate_extent(owner) {
                 break;
             }
             if let Some(cell) = self.arena.allocate_cell(bytes) {
@@ -206,31 +239,97 @@ impl MemoryTier {
         })
     }
 
-    /// Evicts the coldest page of the next shard that has one to evict.
-    fn evict_coldest(&self) -> bool {
+    /// Evicts a page for one of `evictor`: the coldest of the next shard that has one to evict.
+    fn evict_coldest(&self, evictor: TenantAccount) -> bool {
         let first = self.hand.fetch_add(1, Ordering::Relaxed);
-        for at in 0..SHARDS {
-            let evicted = self.shards[(first + at) % SHARDS].lock().evict_coldest();
-            if let EvictionOutcome::Page = evicted {
-                self.metrics.evictions[EvictionReason::Room].inc();
-                return true;
+        for allowed in self.eviction_rights(evictor).sets() {
+            for at in 0..SHARDS {
+                let evicted = self.shards[(first + at) % SHARDS].lock().evict_coldest(allowed);
+                if let Some(account) = evicted {
+                    self.metrics.evictions[EvictionReason::Room].inc();
+                    self.tenants.count_evictions(TenantTier::Memory, account, 1);
+                    return true;
+                }
             }
         }
         false
     }
 
-    /// Evicts the pages of the extent with the fewest leased cells. Returns false if none could be
-    /// evicted.
-    fn evacuate_extent(&self) -> bool {
-        let Some(extent) = self.arena.sparsest_extent() else { return false };
-        let evicted = self.empty_extent(extent);
+    /// Evicts the pages of the extent with the fewest leased cells, or of another one if some of
+    /// those must stay. Returns false if none could be evicted.
+    fn evacuate_extent(&self, evictor: TenantAccount) -> bool {
+        let Some(sparsest) = self.arena.sparsest_extent() else { return false };
+        let rights = self.eviction_rights(evictor);
+        let is_free = rights == EvictionRights::ANY || self.may_empty(sparsest, evictor);
+        let found = if is_free { Some(sparsest) } else { self.find_extent_to_empty(evictor) };
+        let Some(extent) = found else { return false };
+        let evicted = self.empty_extent(extent, rights.widest_set());
         self.metrics.evacuations.inc();
         self.metrics.evictions[EvictionReason::Evacuation].inc_by(evicted as u64);
         evicted > 0
     }
 
-    fn empty_extent(&self, extent: ExtentId) -> usize {
-        self.shards.iter().map(|shard| shard.lock().empty_extent(extent)).sum()
+    /// Empties an extent in which the evictor has nothing, where that is its last way to its share.
+    /// Of those looked at, the one with the fewest bytes.
+    fn break_up_extent(&self, evictor: TenantAccount) -> bool {
+        if !self.eviction_rights(evictor).breaks_up_shares() {
+            return false;
+        }
+        let others_bytes = |extent: &ExtentId| {
+            let held = self.extent_holdings(*extent)?;
+            let is_others = held.account_bytes().all(|(account, _)| account != evictor);
+            (held.has_pages() && is_others)
+                .then(|| held.account_bytes().map(|(_, bytes)| bytes).sum::<u64>())
+        };
+        let cheapest = self
+            .next_extents()
+            .filter_map(|extent| others_bytes(&extent).map(|bytes| (bytes, extent)))
+            .min_by_key(|&(bytes, _)| bytes);
+        let Some((_, extent)) = cheapest else { return false };
+        let evicted = self.empty_extent(extent, AccountSet::ALL);
+        self.metrics.evacuations.inc();
+        self.metrics.evictions[EvictionReason::Evacuation].inc_by(evicted as u64);
+        evicted > 0
+    }
+
+    fn eviction_rights(&self, evictor: TenantAccount) -> EvictionRights {
+        // The page may be as large as any.
+        let bytes = self.arena.cell_bytes_max() as u64;
+        self.tenants.eviction_rights(TenantTier::Memory, bytes, evictor)
+    }
+
+    /// Finds an extent with pages, all of which may be evicted.
+    fn find_extent_to_empty(&self, evictor: TenantAccount) -> Option<ExtentId> {
+        self.next_extents().find(|&extent| self.may_empty(extent, evictor))
+    }
+
+    /// Returns the extents that the next search looks at.
+    fn next_extents(&self) -> impl Iterator<Item = ExtentId> + use<> {
+        let end = self.shards.iter().map(|shard| shard.lock().extents_end()).max().unwrap_or(0);
+        let first = self.extent_hand.fetch_add(EXTENTS_LOOKED_AT_MAX, Ordering::Relaxed);
+        (0..EXTENTS_LOOKED_AT_MAX.min(end)).map(move |at| ExtentId(first.wrapping_add(at) % end))
+    }
+
+    /// Returns whether the extent has pages, none of them is held by a reader, and nobody but
+    /// `evictor` would fall below its share without them.
+    fn may_empty(&self, extent: ExtentId, evictor: TenantAccount) -> bool {
+        let may_lose = |(account, bytes): (TenantAccount, u64)| {
+            account == evictor || self.tenants.can_lose(TenantTier::Memory, account, bytes)
+        };
+        self.extent_holdings(extent)
+            .is_some_and(|held| held.has_pages() && held.account_bytes().all(may_lose))
+    }
+
+    /// Returns what accounts hold of an extent; `None` if a reader holds a page of it.
+    fn extent_holdings(&self, extent: ExtentId) -> Option<ExtentHoldings> {
+        let mut held = ExtentHoldings::default();
+        let add =
+            |shard: &Mutex<MemoryTierShard>| shard.lock().add_extent_holdings(extent, &mut held);
+        self.shards.iter().all(add).then_some(held)
+    }
+
+    fn empty_extent(&self, extent: ExtentId, allowed: AccountSet) -> usize {
+        self.shards.iter().map(|shard| shard.lock().empty_extent(extent, allowed)).sum()
     }
 
     fn page_shard(&self, key: PageKey) -> &Mutex<MemoryTierShard> {

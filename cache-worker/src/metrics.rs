@@ -4,9 +4,12 @@
 //! the disk tier has a table of its own.
 
 use prometheus::{IntCounter, IntGauge};
-use verbs3_metrics::{MetricFamily, MetricLabel, MetricsTable, MetricsTableDescription};
+use verbs3_metrics::{
+    MetricFamily, MetricLabel, MetricsTable, MetricsTableDescription, TableFamily,
+};
 
 use crate::disk::DiskMetrics;
+use crate::tenants::WorkerTenantMetrics;
 
 /// Describes every metric of this crate, for the document.
 pub fn describe_metrics() -> Vec<MetricsTableDescription> {
@@ -124,6 +127,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) held_bytes: IntGauge,
     /// Attributes and absences held.
     pub(crate) attributes_entries: IntGauge,
+
+    pub(crate) tenants: TableFamily<WorkerTenantMetrics>,
 }
 
 /// What a request asks for.
@@ -292,7 +297,7 @@ mod tests {
     #[test]
     fn every_metric_registers_once() {
         let registry = prometheus::Registry::new();
-        WorkerMetrics::new(&registry).unwrap();
+        WorkerMetrics::new(&registry).unwrap().tenants.select_table("a");
         let mut shown: Vec<_> = registry.gather().iter().map(|f| f.name().to_owned()).collect();
         let table = WorkerMetrics::describe_table();
         let mut described: Vec<_> = table.metrics.iter().map(|metric| metric.name).collect();

@@ -27,9 +27,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_protocol::{
     BlockGeometry, HoldsMessage, HomeAcknowledgement, KeyGeneration, KeyHash, ObjectKey,
-    ObjectLookMessage, ObjectVolume, RecallPollMessage, RefusalKind, RequestEnvelope,
-    StandingQuestion, StandingReply, TakeOver, TendMessage, WarmMessage, WorkerQuestion,
-    WorkerRefusal, WorkerReply as Message, WorkerRequest, WriteLeaseState,
+    ObjectLookMessage, ObjectVolume, ReadMessage, ReadSource, RecallPollMessage, RefusalKind,
+    RequestEnvelope, StandingQuestion, StandingReply, TakeOver, TenantTag, TendMessage,
+    WarmMessage, WorkerQuestion, WorkerRefusal, WorkerReply as Message, WorkerRequest,
+    WriteLeaseState,
 };
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
@@ -37,6 +38,7 @@ use crate::attributes::RecallScope;
 use crate::call_trace::{note_refused, note_served};
 use crate::fill::VolumeSource;
 use crate::metrics::{CountedRefusal, ServedVerdict};
+use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
 use asking_roles::check_asker;
 use keep_alive::while_alive;
@@ -51,12 +53,14 @@ impl CallService for CacheWorker {
         let allowed = decoded
             .and_then(|envelope| check_asker(&request, &envelope.question).map(|()| envelope));
         match allowed {
-            Ok(RequestEnvelope { trace: None, question }) => {
-                self.serve_question(question, landing_bytes, reply).await;
+            Ok(RequestEnvelope { trace: None, tenant, question }) => {
+                let account = self.account_of(&question, tenant.as_ref());
+                self.serve_question(question, account, landing_bytes, reply).await;
             }
-            Ok(RequestEnvelope { trace: Some(context), question }) => {
+            Ok(RequestEnvelope { trace: Some(context), tenant, question }) => {
                 let span = span_name(&question);
-                let serve = self.serve_question(question, landing_bytes, reply);
+                let account = self.account_of(&question, tenant.as_ref());
+                let serve = self.serve_question(question, account, landing_bytes, reply);
                 self.tracing.serve_traced(&context, span, serve).await;
             }
             Err(refused) => self.refuse_request(reply, refused).await,
@@ -88,16 +92,37 @@ fn span_name(question: &WorkerRequest) -> &'static str {
 }
 
 impl CacheWorker {
+    /// Returns whose memory, disk and fills a question counts against. Of those that take neither
+    /// nobody is noted.
+    fn account_of(&self, question: &WorkerRequest, tenant: Option<&TenantTag>) -> TenantAccount {
+        let now_s = || self.clock.now().as_secs();
+        match question {
+            WorkerRequest::Read(ReadMessage { from: ReadSource::Held, .. }) => {
+                TenantAccount::NOBODY
+            }
+            WorkerRequest::Open(_) | WorkerRequest::Read(_) => {
+                self.tenants.note_request(tenant, now_s())
+            }
+            // Jobs load at the coordinators' word, which names no tenant.
+            WorkerRequest::Warm(_) if tenant.is_none() => {
+                self.tenants.note_account(TenantAccount::JOBS, now_s())
+            }
+            WorkerRequest::Warm(_) => self.tenants.note_request(tenant, now_s()),
+            _ => TenantAccount::NOBODY,
+        }
+    }
+
     /// Answers one question, whoever asks it, traced or not.
     async fn serve_question(
         &self,
         question: WorkerRequest,
+        account: TenantAccount,
         landing_bytes: u64,
         mut reply: ReplySender,
     ) {
         match question {
-            WorkerRequest::Open(open) => self.serve_open(open, landing_bytes, reply).await,
-            WorkerRequest::Read(read) => self.serve_read(read, landing_bytes, reply).await,
+            WorkerRequest::Open(open) => self.serve_open(open, account, landing_bytes, reply).await,
+            WorkerRequest::Read(read) => self.serve_read(read, account, landing_bytes, reply).await,
             WorkerRequest::Announce(announce) => {
                 self.acknowledge_change(self.answer_announce(&announce), reply).await;
             }
@@ -128,7 +153,7 @@ impl CacheWorker {
                 self.send_answer::<StandingQuestion>(Ok(answer), reply).await;
             }
             WorkerRequest::Warm(warm) => {
-                let warming = self.answer_warm(warm);
+                let warming = self.answer_warm(warm, account);
                 let Some(answer) = while_alive(&mut reply, warming).await else { return };
                 self.send_answer::<WarmMessage>(answer, reply).await;
             }

@@ -60,6 +60,9 @@ pub struct WorkerSettings {
     /// How other workers are asked for what has moved here from them.
     #[setting(table)]
     pub neighbours: WorkerNeighboursSettings,
+    /// How tenants share memory, drives and fills.
+    #[setting(table)]
+    pub tenants: WorkerTenantsSettings,
     /// How gateways of the same host read the worker's memory itself.
     #[setting(table)]
     pub shm: WorkerShmSettings,
@@ -81,6 +84,10 @@ pub struct WorkerFillSettings {
     /// Bytes of all requests of fills under way.
     #[setting(default = "1GiB", range = "1MiB"..="1TiB")]
     pub bytes_in_flight_max: ByteSize,
+    /// Bytes a second that fills read from one store, shared by tenants (docs/tenants.md); `"0B"`:
+    /// any.
+    #[setting(default = "0B", range = "0B"..="1TiB")]
+    pub store_rate_max: ByteSize,
     /// Blocks that preload jobs may have loaded at once; half of `in_flight_max` at most. Their
     /// bytes take half of what `reserve` keeps free, or one block.
     #[setting(default = 64, range = 1..=65_536)]
@@ -103,6 +110,27 @@ pub struct WorkerFillSettings {
     /// Pages that nobody read for as long are dropped; `"0"`: only when their memory is needed.
     #[setting(default = "0", range = "0"..="365d")]
     pub page_idle_max: TimePeriod,
+}
+
+/// The `[worker.tenants]` table (docs/tenants.md). Gateways say for whom they ask, and what that
+/// tenant weighs. Of no effect as long as there is one tenant.
+#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerTenantsSettings {
+    /// Part, in percent, of memory and of drives that is divided among the active tenants by their
+    /// weights: others can't evict what a tenant holds within its part. The rest goes to whoever
+    /// uses it most; 0: all of it.
+    #[setting(default = 80, range = 0..=100)]
+    pub share_percent: u32,
+    /// How long after its last request a tenant counts as active. After that its pages stay only
+    /// until somebody else needs the room.
+    #[setting(default = "10m", range = "1s"..="30d")]
+    pub active_for: TimePeriod,
+    /// Part, in percent, of what fills may have under way (`worker.fill.in_flight_max` and
+    /// `bytes_in_flight_max`) which a tenant that has more than its share leaves free while others
+    /// are active.
+    #[setting(default = 10, range = 0..=50)]
+    pub reserve_percent: u32,
 }
 
 /// The `[worker.index]` table.

@@ -27,6 +27,7 @@ use crate::metrics::WorkerMetrics;
 use crate::settings::WorkerSettings;
 use crate::standing::WorkerStanding;
 use crate::tasks::{WorkerRuntime, WorkerTaskSet};
+use crate::tenants::{TenantAccounts, TenantRules};
 use crate::volumes::WorkerVolumes;
 use crate::warmup_limiter::WarmupLimiter;
 use crate::worker_drain::{WorkerDrainProgress, WorkerDrainer};
@@ -80,6 +81,7 @@ fn open_tiers(
     settings: &WorkerDiskSettings,
     geometry: BlockGeometry,
     memory: Arc<MemoryTier>,
+    tenants: Arc<TenantAccounts>,
     registry: &Registry,
 ) -> Result<WorkerCacheTiers, DiskError> {
     if settings.folders.is_empty() {
@@ -87,15 +89,16 @@ fn open_tiers(
             memory,
             disk: None,
             digests: KeyedDigester::new(DigestSecret(rand::random(), rand::random())),
+            tenants,
         });
     }
     let opening = DiskTierBuilder::lock_folders(settings.clone(), registry)?;
     let digests = opening.create_digester(geometry);
     let arena_bytes = memory.page_arena().arena_usage().capacity_bytes;
     let resident = memory.clone();
-    let disk =
-        opening.start_tier(&digests, arena_bytes, Arc::new(move |key| resident.holds_page(key)))?;
-    Ok(WorkerCacheTiers { memory, disk: Some(Arc::new(disk)), digests })
+    let resident = Arc::new(move |key| resident.holds_page(key));
+    let disk = opening.start_tier(&digests, arena_bytes, resident, tenants.clone())?;
+    Ok(WorkerCacheTiers { memory, disk: Some(Arc::new(disk)), digests, tenants })
 }
 
 /// The policy for leases to gateways.
@@ -122,6 +125,7 @@ pub struct CacheWorker {
     pub(crate) attributes: Arc<AttributeCache>,
     pub(crate) asker: Arc<AttributeFetcher>,
     pub(crate) filler: Arc<PageFiller>,
+    pub(crate) tenants: Arc<TenantAccounts>,
     pub(crate) voids: InvalidationList,
     /// Random number of this process. A client that was answered under another number asks again.
     pub(crate) life: u64,
@@ -166,8 +170,10 @@ impl CacheWorker {
         let (tasks, stop) = (WorkerTaskSet::on_current_runtime(), CancellationToken::new());
         let capacity_bytes = arena.arena_usage().capacity_bytes;
         let warming = WarmupLimiter::new(fill, geometry, capacity_bytes, metrics.clone());
-        let memory = Arc::new(MemoryTier::new(arena, fill.reserve, metrics.clone()));
-        let tiers = open_tiers(disk, geometry, memory, registry)?;
+        let rules = TenantRules::from_settings(&settings.tenants);
+        let tenants = Arc::new(TenantAccounts::new(rules, metrics.tenants.clone()));
+        let memory = MemoryTier::new(arena, fill.reserve, tenants.clone(), metrics.clone());
+        let tiers = open_tiers(disk, geometry, Arc::new(memory), tenants.clone(), registry)?;
         let digests = tiers.digests.clone();
         let runtime = WorkerRuntime {
             clock: clock.clone(),
@@ -241,6 +247,7 @@ impl CacheWorker {
             attributes,
             asker,
             filler,
+            tenants,
             voids: InvalidationList::default(),
             life: rand::random(),
             warming,
@@ -339,6 +346,7 @@ impl CacheWorker {
         let (pages, bytes) = self.filler.memory_tier().held_totals();
         self.metrics.held_pages.set(pages as i64);
         self.metrics.held_bytes.set(bytes as i64);
+        self.tenants.look_over(now.as_secs());
         self.metrics.attributes_entries.set(self.attributes.len() as i64);
         self.metrics.open_writes.set(self.coherence.open_writes() as i64);
         self.metrics.doubts.set(self.coherence.doubt_count() as i64);

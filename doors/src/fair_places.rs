@@ -162,6 +162,15 @@ impl FairPermit {
         self.has_waited
     }
 
+    /// Takes over what another permit of the same party and places holds.
+    pub(crate) fn absorb_permit(&mut self, mut other: Self) {
+        debug_assert!(
+            Arc::ptr_eq(&self.places, &other.places) && self.party.number == other.party.number
+        );
+        // What is left of it gives nothing back.
+        self.units += std::mem::take(&mut other.units);
+    }
+
     /// Changes what is held to `units`: gives the rest back, or takes what is missing, if that is
     /// free now and nobody else's turn. Otherwise leaves it as it is.
     pub fn resize_permit(&mut self, units: u64, now: Instant) {

@@ -5,6 +5,8 @@
 mod address;
 mod fair_places;
 mod fair_queue;
+mod fair_rate;
+mod fair_rates;
 mod key_shares;
 mod rare_warning;
 mod waiting_room;
@@ -12,6 +14,8 @@ mod waiting_room;
 pub use address::address_group;
 pub use fair_places::{FairPermit, FairPlaces, FairRefusal};
 pub use fair_queue::{FairLimits, FairParty, FairQueue, QueueAnswer};
+pub use fair_rate::FairRate;
+pub use fair_rates::FairRates;
 pub use key_shares::{KeyShare, KeyShares};
 pub use rare_warning::RareWarning;
 pub use waiting_room::{RoomLimits, WaitingGuest, WaitingRoom};

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use prometheus::IntGauge;
+use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use verbs3_doors::{FairRefusal, KeyShare, KeyShares};
@@ -23,6 +24,7 @@ use crate::operation_table::TABLE;
 use crate::request::RequestContext;
 use crate::s3_errors::slow_down;
 use crate::settings::GatewaySettings;
+use crate::store_rates::StoreRates;
 use crate::tenant_metrics::SharedResource;
 use crate::tenant_places::{SharingRules, TenantPlace, TenantPlaces};
 use crate::write::body_budget::BodyReservation;
@@ -57,13 +59,18 @@ pub(crate) struct TenantBounds {
     /// Requests to stores besides reads, by UFS: those that have been asked so far.
     store_requests: RwLock<HashMap<String, TenantPlaces>>,
     store_requests_max: usize,
+    store_rates: StoreRates,
     rules: SharingRules,
     metrics: Arc<GatewayHttpMetrics>,
 }
 
 impl TenantBounds {
-    /// Makes the bounds by the settings.
-    pub fn new(settings: &GatewaySettings, metrics: Arc<GatewayHttpMetrics>) -> Self {
+    /// Makes the bounds by the settings. `store_rates` are shared with reads.
+    pub fn new(
+        settings: &GatewaySettings,
+        store_rates: StoreRates,
+        metrics: Arc<GatewayHttpMetrics>,
+    ) -> Self {
         let rules = SharingRules::from_settings(settings);
         let requests_max = settings.limits.requests_in_flight_max as usize;
         let in_flight = metrics.in_flight.clone();
@@ -76,6 +83,7 @@ impl TenantBounds {
             ),
             store_requests: RwLock::default(),
             store_requests_max: settings.limits.store_requests_max as usize,
+            store_rates,
             rules,
             metrics,
         }
@@ -227,6 +235,11 @@ impl HttpExchange {
         let places = self.bounds.store_requests(ufs);
         let place = places.take_place(self.cx.tenant(), 1, Instant::now()).await;
         place.map_err(|refusal| self.bounds.refuse_request(refusal))
+    }
+
+    /// Returns a body on its way to a store, as slow as its tenant's part of the store's rate.
+    pub fn pace_upload(&self, ufs: &Ufs, body: StreamingBlob) -> StreamingBlob {
+        self.bounds.store_rates.pace_body(ufs, self.cx.tenant(), body)
     }
 
     /// Counts the request against the bound on strangers' requests.

@@ -25,6 +25,7 @@ use crate::plain_read::PlainReadRoute;
 use crate::preload::{PreloadJobs, PreloadPathNames, PreloadRoute};
 use crate::read::ObjectReader;
 use crate::settings::GatewaySettings;
+use crate::store_rates::StoreRates;
 use crate::tenant_metrics::SharedResource;
 use crate::tenant_places::{SharingRules, TenantPlaces};
 use crate::write::HomeNotifier;
@@ -143,7 +144,11 @@ impl GatewayService {
         let forms_bytes_max = limits.forms_max.0.saturating_add(FORM_EXTRA_BYTES);
         metrics.form_bytes_max.set(i64::try_from(forms_bytes_max).unwrap_or(i64::MAX));
         let plain_identities = identities.clone();
-        let bounds = TenantBounds::new(settings, metrics.clone());
+        let store_rates = match &core.reader {
+            Some(reader) => reader.store_rates().clone(),
+            None => StoreRates::new(settings),
+        };
+        let bounds = TenantBounds::new(settings, store_rates, metrics.clone());
         let forms = FormUploads {
             identities,
             domains: HostDomains::new(&settings.domains),

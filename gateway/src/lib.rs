@@ -19,6 +19,7 @@ pub mod read;
 pub mod request;
 mod s3_errors;
 mod settings;
+mod store_rates;
 mod tenant_metrics;
 mod tenant_places;
 mod ufs_answer;

@@ -35,6 +35,7 @@ use verbs3_telemetry::ActiveTraceSpan;
 use crate::mount::{AttributeFreshness, KEY_BYTES_MAX, MountedBucket};
 use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
 use crate::settings::{GatewayReadSettings, GatewaySettings};
+use crate::store_rates::StoreRates;
 use crate::tenant_places::SharingRules;
 use admission::{BypassPlaces, ReadAdmission};
 use assembled_body::AssembledBody;
@@ -58,6 +59,7 @@ struct ObjectReaderInner {
     settings: GatewayReadSettings,
     admission: ReadAdmission,
     places: BypassPlaces,
+    rates: StoreRates,
     sequences: SequenceTable,
     metrics: ReadMetrics,
 }
@@ -124,8 +126,15 @@ impl ObjectReader {
         );
         let sequences =
             SequenceTable::new(settings.sequences_max as usize, settings.read_ahead_max.0);
-        let shared = ObjectReaderInner { admission, places, sequences, metrics, tier, settings };
+        let rates = StoreRates::new(gateway);
+        let shared =
+            ObjectReaderInner { admission, places, rates, sequences, metrics, tier, settings };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Returns the rates of stores, which uploads share.
+    pub(crate) fn store_rates(&self) -> &StoreRates {
+        &self.shared.rates
     }
 
     /// Answers a GET. `input` has the client's bucket and key.
@@ -261,6 +270,7 @@ impl ObjectReader {
             checksums: ask.checksums,
             want,
             trace: None,
+            tenant: cx.tenant().worker_tag(),
         };
         for _ in 0..OPENS_MAX {
             let mut span = cx.begin_span("verbs3.open");

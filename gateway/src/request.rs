@@ -256,6 +256,7 @@ impl RequestContext {
     /// Adds to the bytes that this gateway itself read from the UFS for this request.
     pub fn add_ufs_bytes(&self, bytes: u64) {
         self.ufs_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.tenant().metrics().store_bytes.inc_by(bytes);
     }
 
     /// Returns the bytes that this gateway itself read from the UFS for this request.

@@ -120,6 +120,10 @@ pub struct GatewayLimitsSettings {
     /// the cache.
     #[setting(default = 448, range = 1..=65_536)]
     pub store_requests_max: u32,
+    /// Bytes a second that are read from and written to one store past the cache, shared by tenants
+    /// (docs/tenants.md): uploads and reads wait for their turn. `"0B"`: any.
+    #[setting(default = "0B", range = "0B"..="1TiB")]
+    pub store_rate_max: ByteSize,
     /// Bytes a second that a request's body must come at, while it is waited for; else 400
     /// RequestTimeout. `"0B"`: any.
     #[setting(default = "16KiB", range = "0B"..="1GiB")]

@@ -14,6 +14,8 @@ pub(crate) struct TenantMetrics {
     pub bytes_sent: IntCounter,
     /// Bytes of requests' bodies taken from sockets.
     pub bytes_received: IntCounter,
+    /// Bytes read from stores past the cache, and bytes of uploads to them.
+    pub store_bytes: IntCounter,
     /// What is held now: requests, or bytes.
     #[metric(labels(resource))]
     pub held: MetricFamily<SharedResource, IntGauge>,
@@ -38,6 +40,8 @@ pub(crate) enum SharedResource {
     Bypasses,
     /// Requests to a store besides reads.
     StoreRequests,
+    /// Bytes a second to and from a store. None is held.
+    StoreBytes,
     /// Memory of requests' bodies.
     BodyBytes,
     /// Memory of forms.

@@ -186,7 +186,8 @@ fn share_capacity(capacity: u64, rules: &SharingRules) -> Arc<FairPlaces> {
     FairPlaces::new(limits, rules.wait_max)
 }
 
-fn party_of(tenant: &Tenant) -> FairParty {
+/// Returns a tenant as a party to a queue.
+pub(crate) fn party_of(tenant: &Tenant) -> FairParty {
     FairParty {
         number: tenant.tenant_number(),
         weight: tenant.tenant_weight(),

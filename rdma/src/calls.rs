@@ -28,7 +28,7 @@ use prometheus::Histogram;
 use tokio::runtime::Handle as Runtime;
 use tokio_util::task::TaskTracker;
 
-pub use frame::{FrameError, FrameKind, HeaderField};
+pub use frame::{FrameError, FrameKind, HeaderField, PROTOCOL_VERSION};
 pub use handshake::{HandshakeError, HandshakeSecret};
 
 pub(crate) use admission_gate::{AdmissionGate, GateCloser, GateLimits};

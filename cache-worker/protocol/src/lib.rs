@@ -19,6 +19,7 @@ mod placement;
 mod question;
 mod refusal;
 mod standing;
+mod tenant_tag;
 mod write_notice;
 
 pub use block_read::{
@@ -37,9 +38,7 @@ pub use lease_recall::{
 };
 pub use listing::{ListedAttributes, ListedEntry, ListingMessage};
 pub use membership::{ClusterMember, MemberRoster, MembershipChange};
-pub use messages::{
-    DecodeError, PROTOCOL_VERSION, RequestEnvelope, TraceContext, WorkerReply, WorkerRequest,
-};
+pub use messages::{DecodeError, RequestEnvelope, TraceContext, WorkerReply, WorkerRequest};
 pub use object_look::{
     LOOKED_OBJECTS_MAX, LookedFor, ObjectHoldings, ObjectLookMessage, ObjectLookReply,
 };
@@ -55,6 +54,7 @@ pub use placement::{
 pub use question::{AnswerError, UnexpectedAnswer, WorkerQuestion};
 pub use refusal::{RefusalKind, WorkerRefusal};
 pub use standing::{StandingQuestion, StandingReply};
+pub use tenant_tag::{TENANT_NAME_BYTES_MAX, TENANT_WEIGHT_MAX, TenantName, TenantTag};
 pub use write_notice::{
     AnnounceMessage, HomeAcknowledgement, NoticeAnswer, NoticeRelayOutcome, ReportMessage,
     WriteLeaseState, WriteNotice, WriteOutcome,

@@ -19,15 +19,15 @@ use crate::object_open::{AbsentReply, OpenMessage, OpenObjectReply};
 use crate::page_warming::{WarmMessage, WarmPagesReply};
 use crate::refusal::WorkerRefusal;
 use crate::standing::StandingReply;
+use crate::tenant_tag::TenantTag;
 use crate::write_notice::{AnnounceMessage, HomeAcknowledgement, ReportMessage};
 
-/// Version in the handshake. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 1;
-
-/// What travels for one call: a question, and the trace that it belongs to.
+/// What travels for one call: a question, the trace that it belongs to, and for whom it is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestEnvelope {
     pub trace: Option<TraceContext>,
+    /// The tenant whose client asked; none for a stranger, a job, or a worker.
+    pub tenant: Option<TenantTag>,
     pub question: WorkerRequest,
 }
 
@@ -83,10 +83,20 @@ pub enum WorkerReply {
 }
 
 impl WorkerRequest {
-    /// Puts the question into an envelope.
+    /// Puts the question into an envelope that names no tenant.
     #[must_use]
     pub fn with_trace(self, trace: Option<&TraceContext>) -> RequestEnvelope {
-        RequestEnvelope { trace: trace.cloned(), question: self }
+        self.for_tenant(trace, None)
+    }
+
+    /// Puts the question into an envelope.
+    #[must_use]
+    pub fn for_tenant(
+        self,
+        trace: Option<&TraceContext>,
+        tenant: Option<TenantTag>,
+    ) -> RequestEnvelope {
+        RequestEnvelope { trace: trace.cloned(), tenant, question: self }
     }
 }
 

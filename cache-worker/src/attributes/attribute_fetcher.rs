@@ -215,12 +215,12 @@ impl AttributeFetcher {
         bytes: u64,
         needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
-        let turn = match self.filler.acquire_read_permit(bytes).await {
+        let ufs = &subject.source.ufs;
+        let turn = match self.filler.acquire_read_permit(ufs, bytes, subject.account).await {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
         self.metrics.ufs_requests[UfsRequestKind::Get].inc();
-        let ufs = &subject.source.ufs;
         let stream =
             match ask_ufs(ufs, "GetObject", ufs.read(build_read_request(subject, needs.checksums)))
                 .await
@@ -249,14 +249,15 @@ impl AttributeFetcher {
         range: RangeInclusive<u64>,
         needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
-        let turn = match self.filler.acquire_read_permit(range.end() - range.start() + 1).await {
+        let bytes = range.end() - range.start() + 1;
+        let ufs = &subject.source.ufs;
+        let turn = match self.filler.acquire_read_permit(ufs, bytes, subject.account).await {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
         self.metrics.ufs_requests[UfsRequestKind::Get].inc();
         let read =
             ReadObject { range: Some(range), ..build_read_request(subject, needs.checksums) };
-        let ufs = &subject.source.ufs;
         let stream = match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
             Ok(stream) => stream,
             // The object is empty, or ends before the first wanted byte: only its attributes can be
@@ -297,6 +298,7 @@ impl AttributeFetcher {
             object: subject.object.clone(),
             digest: self.digests.digest_version(&subject.object, &attributes.version),
             version: attributes.version.clone(),
+            account: subject.account,
         };
         self.filler.start_answered(Arc::new(target), stream, turn)
     }

@@ -53,6 +53,8 @@ pub(crate) struct PageHeader {
     pub(crate) written_s: u32,
     /// Seconds since 1970; 0: not pinned.
     pub(crate) pinned_until_s: u32,
+    /// Hash of the tenant's name that it was written for; 0: nobody's.
+    pub(crate) tenant: u64,
 }
 
 /// The slots that a segment is cut into.
@@ -163,6 +165,7 @@ impl PageHeader {
             .put_field(self.length.to_le_bytes());
         writer.put_field(self.checksum.to_le_bytes()).put_field(self.sequence.to_le_bytes());
         writer.put_field(self.written_s.to_le_bytes()).put_field(self.pinned_until_s.to_le_bytes());
+        writer.put_field(self.tenant.to_le_bytes());
         writer.seal_header()
     }
 
@@ -191,6 +194,7 @@ impl PageHeader {
             sequence: reader.take_u64(),
             written_s: reader.take_u32(),
             pinned_until_s: reader.take_u32(),
+            tenant: reader.take_u64(),
         };
         (found == spot && (1..=width).contains(&header.length)).then_some(header)
     }
@@ -275,6 +279,7 @@ mod tests {
             sequence: 12,
             written_s: 13,
             pinned_until_s: 14,
+            tenant: 0,
         }
     }
 

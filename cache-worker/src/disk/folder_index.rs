@@ -5,13 +5,16 @@
 //! decides which page is evicted for another.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk_headers::PageHeader;
+use super::segment_holders::SegmentHolders;
 use super::segment_layout::SegmentLayout;
 use super::slot_table::{DiskSlot, DiskSlotTable};
 use crate::digest::{PageKey, VersionDigest};
 use crate::memory::PageHeat;
+use crate::tenants::{TenantAccount, TenantAccounts, TenantTier};
 
 /// A slot and its page. 64 bytes.
 pub(super) struct DiskSlotEntry {
@@ -34,6 +37,8 @@ pub(super) struct DiskSlotEntry {
     pub(super) uses: u8,
     /// The slot is being written: its page is neither found nor evicted.
     pub(super) writing: bool,
+    /// For whom it counts.
+    pub(super) account: TenantAccount,
 }
 
 const USES_MAX: u8 = 3;
@@ -54,6 +59,7 @@ impl DiskSlotEntry {
             volume: 0,
             uses: 0,
             writing: false,
+            account: TenantAccount::NOBODY,
         }
     }
 
@@ -98,6 +104,7 @@ pub(super) struct SegmentSlotTable {
     pub(super) open: bool,
     /// When one of the pages was last used or written.
     pub(super) touched_s: u32,
+    pub(super) holders: SegmentHolders,
 }
 
 impl SegmentSlotTable {
@@ -174,6 +181,8 @@ pub(super) struct FolderIndex {
     pub(super) sweep_at: (usize, usize),
     /// Pages evicted for others since this was last taken.
     pub(super) given_up: u64,
+    /// Count the bytes of slots, as wide as they are.
+    pub(super) tenants: Arc<TenantAccounts>,
 }
 
 /// Volumes that are kept apart. Further volumes share the last number and its quota. Bounds the
@@ -203,6 +212,7 @@ impl FolderIndex {
             segment_bytes,
             sweep_at: (0, 0),
             given_up: 0,
+            tenants: Arc::default(),
         }
     }
 
@@ -234,6 +244,7 @@ impl FolderIndex {
             free: Vec::new(),
             open: true,
             touched_s: now_s,
+            holders: SegmentHolders::default(),
         };
         found.cut = Some(cut);
         let class = self.classes.entry(layout.width).or_default();
@@ -278,6 +289,7 @@ impl FolderIndex {
     /// Fills in a slot that is about to be written.
     pub(super) fn fill_slot(&mut self, place: DiskSlot, header: &PageHeader) {
         let volume = self.volume_number(header.volume);
+        let account = self.tenants.account_of_hash(header.tenant);
         let Some(cut) = self.cut_mut(place.segment) else { return };
         let width = u64::from(cut.layout.width);
         let Some(entry) = cut.entries.get_mut(place.slot as usize) else { return };
@@ -295,8 +307,11 @@ impl FolderIndex {
             volume,
             uses: 0,
             writing: true,
+            account,
         };
+        cut.holders.add_slot(account);
         self.volumes[usize::from(volume)].slot_bytes += width;
+        self.tenants.add_held(TenantTier::Disk, account, width);
     }
 
     /// Makes the page findable.
@@ -357,13 +372,22 @@ impl FolderIndex {
             .is_some()
     }
 
-    /// Counts a use.
-    pub(super) fn touch_page(&mut self, place: DiskSlot, now_s: u32) {
+    /// Counts a use by that account.
+    pub(super) fn touch_page(&mut self, place: DiskSlot, now_s: u32, user: TenantAccount) {
+        let tenants = self.tenants.clone();
         let Some(cut) = self.cut_mut(place.segment) else { return };
         cut.touched_s = cut.touched_s.max(now_s);
-        if let Some(entry) = cut.entries.get_mut(place.slot as usize) {
-            entry.uses = (entry.uses + 1).min(USES_MAX);
-            entry.used_s = now_s;
+        let width = u64::from(cut.layout.width);
+        let Some(entry) = cut.entries.get_mut(place.slot as usize) else { return };
+        entry.uses = (entry.uses + 1).min(USES_MAX);
+        entry.used_s = now_s;
+        let owner = entry.account;
+        if entry.length > 0 && tenants.passes_to(TenantTier::Disk, owner, user) {
+            entry.account = user;
+            cut.holders.remove_slot(owner);
+            cut.holders.add_slot(user);
+            tenants.take_held(TenantTier::Disk, owner, width);
+            tenants.add_held(TenantTier::Disk, user, width);
         }
     }
 
@@ -396,13 +420,15 @@ impl FolderIndex {
                 self.objects.remove(hash, place);
             }
         }
-        let volume = usize::from(entry.volume);
+        let (volume, account) = (usize::from(entry.volume), entry.account);
         let Some(cut) = self.cut_mut(place.segment) else { return };
         let width = cut.layout.width;
         cut.entries[place.slot as usize] = DiskSlotEntry::new_free();
+        cut.holders.remove_slot(account);
         cut.free.push(place.slot);
         let opens = !std::mem::replace(&mut cut.open, true);
         self.volumes[volume].slot_bytes -= u64::from(width);
+        self.tenants.take_held(TenantTier::Disk, account, width.into());
         if opens && let Some(class) = self.classes.get_mut(&width) {
             class.open.push(place.segment);
         }
@@ -420,8 +446,9 @@ impl FolderIndex {
 
     /// Builds the header of a page that is here, under a new sequence number.
     pub(super) fn renew_header(&mut self, place: DiskSlot, sequence: u64) -> Option<PageHeader> {
-        let volume = entry_of(&self.segments, place).volume;
+        let DiskSlotEntry { volume, account, .. } = *entry_of(&self.segments, place);
         let volume = self.volumes[usize::from(volume)].hash;
+        let tenant = self.tenants.stored_hash(account);
         let entry = self.cut_mut(place.segment)?.entries.get_mut(place.slot as usize)?;
         entry.stamp = sequence as u32;
         Some(PageHeader {
@@ -435,6 +462,7 @@ impl FolderIndex {
             sequence,
             written_s: entry.written_s,
             pinned_until_s: entry.pinned_until_s,
+            tenant,
         })
     }
 

@@ -27,6 +27,7 @@ use super::slot_allocation::{DiskSlotRefusal, EvictionContext, ReservedSlot, Slo
 use super::slot_table::DiskSlot;
 use crate::digest::PageKey;
 use crate::memory::PageHeat;
+use crate::tenants::TenantAccount;
 
 pub(super) struct FolderPageStore {
     path: PathBuf,
@@ -140,9 +141,16 @@ impl FolderPageStore {
         self.index.lock().capacity_bytes
     }
 
-    /// Reads a page of exactly this length, and returns its checksum, which the bytes match.
+    /// Reads a page of exactly this length, and returns its checksum, which the bytes match. Counts
+    /// as a use by that account.
     /// Returns `None` if the page is not here, or no longer.
-    pub(super) fn read(&self, key: PageKey, into: &mut [u8], now_s: u32) -> Option<u64> {
+    pub(super) fn read(
+        &self,
+        key: PageKey,
+        into: &mut [u8],
+        now_s: u32,
+        user: TenantAccount,
+    ) -> Option<u64> {
         if !self.is_up() {
             return None;
         }
@@ -163,7 +171,7 @@ impl FolderPageStore {
             return None;
         }
         self.record_success();
-        self.index.lock().touch_page(found.place, now_s);
+        self.index.lock().touch_page(found.place, now_s, user);
         self.metrics.count_promotion(into.len(), began.elapsed());
         Some(found.checksum)
     }

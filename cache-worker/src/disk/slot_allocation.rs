@@ -9,6 +9,7 @@ use super::folder_index::{FolderIndex, SlotWidthClass, blank_entry, entry_of, gr
 use super::segment_layout::{SegmentLayout, width_for};
 use super::slot_table::DiskSlot;
 use crate::digest::PageKey;
+use crate::tenants::{AccountSet, EvictionRights, TenantAccount, TenantTier};
 
 /// The next step before a page can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +61,20 @@ pub(super) struct EvictionContext<'a> {
 /// Slots that one search looks at. After that, the first page that may be evicted goes.
 const STEPS_MAX: usize = 256;
 
+/// Slots of accounts that must not lose any which a search passes over besides.
+const PASSED_OVER_MAX: usize = 8192;
+
+/// Which segment of another width is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SegmentWish {
+    /// The width has none, or its pages would never get their share: the coldest one, in any case.
+    Any,
+    /// One that is colder than the width's own.
+    Colder,
+    /// The width's own pages must stay: one whose pages need not.
+    Spare,
+}
+
 /// Slots that a search looks at for a volume over its quota, whose pages may be few among many.
 const QUOTA_STEPS_MAX: usize = 8192;
 
@@ -78,10 +93,11 @@ impl FolderIndex {
         {
             return SlotAllocationStep::Refused(DiskSlotRefusal::Known);
         }
-        if !self.keep_quota(header.volume, width, judge) {
+        let account = self.tenants.account_of_hash(header.tenant);
+        if !self.keep_quota(header.volume, width, judge, account) {
             return SlotAllocationStep::Refused(DiskSlotRefusal::Quota);
         }
-        if self.held.pages >= self.pages_max && !self.give_up_any(width, judge) {
+        if self.held.pages >= self.pages_max && !self.give_up_any(width, judge, account) {
             return SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom);
         }
         if let Some(reserved) = self.take_open(width) {
@@ -97,7 +113,7 @@ impl FolderIndex {
                 bytes: self.segment_bytes,
             };
         }
-        self.give_up_for(width, header, judge)
+        self.give_up_for(width, header, judge, account)
     }
 
     /// Returns whether a page of this length would find a slot without an eviction.
@@ -187,19 +203,31 @@ impl FolderIndex {
         width: u32,
         header: &PageHeader,
         judge: &EvictionContext<'_>,
+        account: TenantAccount,
     ) -> SlotAllocationStep {
         let has_segments = self.classes.get(&width).is_some_and(|class| !class.segments.is_empty());
         // A width without segments takes the coldest segment of all. A width that keeps evicting
         // looks for a segment that is colder than its own pages.
+        let wish = if has_segments { SegmentWish::Colder } else { SegmentWish::Any };
         let compare = !has_segments || self.is_due(width);
-        if compare && let Some(step) = self.steal_segment(width, has_segments, judge.now_s) {
+        if compare && let Some(step) = self.steal_segment(width, wish, judge.now_s, account) {
             return step;
         }
-        let Some(place) = self.find_coldest_slot(width, judge) else {
+        let rights = self.eviction_rights(width, account);
+        let mut found = self.find_coldest_slot(width, judge, rights.first_sets());
+        if found.is_none() && rights != EvictionRights::ANY {
+            let wishes =
+                [Some(SegmentWish::Spare), rights.breaks_up_shares().then_some(SegmentWish::Any)];
+            let steal = |wish| self.steal_segment(width, wish, judge.now_s, account);
+            if let Some(step) = wishes.into_iter().flatten().find_map(steal) {
+                return step;
+            }
+            found = self.find_coldest_slot(width, judge, rights.sets());
+        }
+        let Some(place) = found else {
             return SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom);
         };
-        self.free_slot(place);
-        self.given_up += 1;
+        self.evict_slot(place);
         if let Some(class) = self.classes.get_mut(&width) {
             class.evicted_bytes += u64::from(width);
         }
@@ -213,16 +241,21 @@ impl FolderIndex {
     }
 
     /// Evicts a page, of this width if there is one. Returns false if there is none.
-    fn give_up_any(&mut self, width: u32, judge: &EvictionContext<'_>) -> bool {
+    fn give_up_any(
+        &mut self,
+        width: u32,
+        judge: &EvictionContext<'_>,
+        account: TenantAccount,
+    ) -> bool {
         let mut widths: Vec<u32> =
             self.classes.keys().copied().filter(|&other| other != width).collect();
         widths.insert(0, width);
-        let Some(place) = widths.into_iter().find_map(|width| self.find_coldest_slot(width, judge))
-        else {
-            return false;
+        let coldest = |width| {
+            let rights = self.eviction_rights(width, account);
+            self.find_coldest_slot(width, judge, rights.sets())
         };
-        self.free_slot(place);
-        self.given_up += 1;
+        let Some(place) = widths.into_iter().find_map(coldest) else { return false };
+        self.evict_slot(place);
         true
     }
 
@@ -238,13 +271,14 @@ impl FolderIndex {
         due
     }
 
-    /// Empties the segment of another width that was unused for longest, if that is longer than
-    /// this width's own.
+    /// Empties the segment of another width that was unused for longest, of those that the wish is
+    /// for and whose pages need not stay.
     fn steal_segment(
         &mut self,
         width: u32,
-        has_segments: bool,
+        wish: SegmentWish,
         now_s: u32,
+        account: TenantAccount,
     ) -> Option<SlotAllocationStep> {
         let touched = |segment: u32| self.cut_of(segment).map(|cut| (cut.touched_s, segment));
         let others = self
@@ -261,7 +295,7 @@ impl FolderIndex {
         let mut candidates: Vec<(u32, u32)> =
             others.filter_map(|&segment| touched(segment)).collect();
         candidates.sort_unstable();
-        if has_segments {
+        if wish == SegmentWish::Colder {
             let own = self
                 .classes
                 .get(&width)?
@@ -271,9 +305,47 @@ impl FolderIndex {
                 .min()?;
             candidates.retain(|other| other.0 < own.0);
         }
-        let (_, segment) = *candidates.iter().find(|(_, segment)| is_free(*segment))?;
+        let rights = self.eviction_rights(width, account);
+        let loss = |segment: u32| self.protected_bytes(segment, rights, account);
+        let segments = || candidates.iter().map(|&(_, segment)| segment);
+        let spare = segments().find(|&segment| loss(segment) == 0 && is_free(segment));
+        // Otherwise pages of a width could be kept out for good, by one page in each segment that
+        // must stay.
+        let any = || match wish {
+            SegmentWish::Any => {
+                segments().filter(|&segment| is_free(segment)).min_by_key(|&segment| loss(segment))
+            }
+            SegmentWish::Colder | SegmentWish::Spare => None,
+        };
+        let segment = spare.or_else(any)?;
         self.make_blank(segment);
         self.to_cut(segment, width)
+    }
+
+    /// Returns the bytes in a segment of accounts that would fall below their share without them.
+    fn protected_bytes(&self, segment: u32, rights: EvictionRights, evictor: TenantAccount) -> u64 {
+        let Some(cut) = self.cut_of(segment).filter(|_| rights != EvictionRights::ANY) else {
+            return 0;
+        };
+        let bytes = |(account, slots): (TenantAccount, u32)| {
+            let bytes = u64::from(slots) * u64::from(cut.layout.width);
+            let may_lose =
+                account == evictor || self.tenants.can_lose(TenantTier::Disk, account, bytes);
+            if may_lose { 0 } else { bytes }
+        };
+        cut.holders.iter().map(bytes).sum()
+    }
+
+    fn eviction_rights(&self, width: u32, evictor: TenantAccount) -> EvictionRights {
+        self.tenants.eviction_rights(TenantTier::Disk, width.into(), evictor)
+    }
+
+    /// Evicts a page for another one.
+    fn evict_slot(&mut self, place: DiskSlot) {
+        let account = entry_of(&self.segments, place).account;
+        self.free_slot(place);
+        self.given_up += 1;
+        self.tenants.count_evictions(TenantTier::Disk, account, 1);
     }
 
     /// Forgets all pages of a segment, and takes it from its width.
@@ -281,6 +353,9 @@ impl FolderIndex {
         let Some(cut) = self.cut_of(segment) else { return };
         let (width, slots) = (cut.layout.width, cut.entries.len() as u32);
         let before = self.held.pages;
+        for (account, slots) in cut.holders.iter() {
+            self.tenants.count_evictions(TenantTier::Disk, account, slots.into());
+        }
         for slot in 0..slots {
             self.free_slot(DiskSlot { segment, slot });
         }
@@ -296,19 +371,41 @@ impl FolderIndex {
         self.blank.push(segment);
     }
 
-    /// Finds the page of this width to evict: a clock over its slots. Used ones are passed over,
-    /// once for each use.
-    fn find_coldest_slot(&mut self, width: u32, judge: &EvictionContext<'_>) -> Option<DiskSlot> {
+    /// Finds the page of this width to evict: of the first of these sets that has one.
+    fn find_coldest_slot(
+        &mut self,
+        width: u32,
+        judge: &EvictionContext<'_>,
+        mut sets: impl Iterator<Item = AccountSet>,
+    ) -> Option<DiskSlot> {
+        sets.find_map(|allowed| self.find_coldest_of(width, judge, allowed))
+    }
+
+    /// Finds the coldest page of these accounts: a clock over the width's slots. Used ones are passed
+    /// over, once for each use.
+    fn find_coldest_of(
+        &mut self,
+        width: u32,
+        judge: &EvictionContext<'_>,
+        allowed: AccountSet,
+    ) -> Option<DiskSlot> {
         let mut last_resort = None;
-        for _ in 0..STEPS_MAX {
+        let (mut steps, mut passed_over) = (0, 0);
+        while steps < STEPS_MAX && passed_over < PASSED_OVER_MAX {
             let place = self.next_of(width)?;
             let entry = entry_of(&self.segments, place);
             if !entry.is_live() || entry.pinned_until_s > judge.now_s {
+                steps += 1;
                 continue;
             }
             if self.is_expired(entry, judge.now_s) {
                 return Some(place);
             }
+            if !allowed.contains(entry.account) {
+                passed_over += 1;
+                continue;
+            }
+            steps += 1;
             last_resort = last_resort.or(Some(place));
             let (uses, key) = (entry.uses, entry.page_key());
             if uses > 0 {
@@ -339,9 +436,15 @@ impl FolderIndex {
         None
     }
 
-    /// Evicts a volume's own pages until one more slot fits its quota. Returns false if that is
-    /// impossible.
-    fn keep_quota(&mut self, volume: u64, width: u32, judge: &EvictionContext<'_>) -> bool {
+    /// Evicts a volume's own pages until one more slot fits its quota, but none of an account that
+    /// would fall below its share. Returns false if that is impossible.
+    fn keep_quota(
+        &mut self,
+        volume: u64,
+        width: u32,
+        judge: &EvictionContext<'_>,
+        account: TenantAccount,
+    ) -> bool {
         let number = self.volume_number(volume);
         let used = |index: &Self| index.volumes[usize::from(number)].slot_bytes;
         let Some(max) = self.volumes[usize::from(number)].rule.bytes_max else { return true };
@@ -351,6 +454,7 @@ impl FolderIndex {
         if u64::from(width) > max {
             return false;
         }
+        let allowed = self.eviction_rights(width, account).widest_set();
         let mut last_resort = None;
         for _ in 0..QUOTA_STEPS_MAX {
             let Some(place) = self.next_slot(number) else { return false };
@@ -358,9 +462,11 @@ impl FolderIndex {
             if !entry.is_live() || entry.volume != number || entry.pinned_until_s > judge.now_s {
                 continue;
             }
+            if !allowed.contains(entry.account) {
+                continue;
+            }
             if entry.uses == 0 {
-                self.free_slot(place);
-                self.given_up += 1;
+                self.evict_slot(place);
                 if used(self) + u64::from(width) <= max {
                     return true;
                 }
@@ -373,8 +479,7 @@ impl FolderIndex {
         // there.
         let found = last_resort.filter(|&place| entry_of(&self.segments, place).volume == number);
         if let Some(place) = found {
-            self.free_slot(place);
-            self.given_up += 1;
+            self.evict_slot(place);
         }
         used(self) + u64::from(width) <= max
     }

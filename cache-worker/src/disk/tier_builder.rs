@@ -2,6 +2,7 @@
 //! pages' headers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use prometheus::Registry;
 use verbs3_protocol::{BlockGeometry, ObjectVolume};
@@ -13,10 +14,11 @@ use super::folder_store::FolderPageStore;
 use super::metrics::{CorruptPart, DiskMetrics};
 use super::segment_medium::SegmentMedium;
 use super::{
-    DiskError, DiskFolderSettings, DiskTier, DiskVolumeSettings, ResidencyCheck,
+    DiskError, DiskFolderSettings, DiskTier, DiskTierParts, DiskVolumeSettings, ResidencyCheck,
     WorkerDiskSettings, segment_layout,
 };
 use crate::digest::{DigestSecret, KeyedDigester};
+use crate::tenants::TenantAccounts;
 
 /// Folders that are locked and known to be ours, before their pages are read.
 pub(crate) struct DiskTierBuilder {
@@ -90,6 +92,7 @@ impl DiskTierBuilder {
         digests: &KeyedDigester,
         arena_bytes: u64,
         resident: ResidencyCheck,
+        tenants: Arc<TenantAccounts>,
     ) -> Result<DiskTier, DiskError> {
         let Self { settings, folders, mut failed, metrics, .. } = self;
         let all: u64 = folders.iter().map(|(folder, ..)| folder.capacity.0).sum();
@@ -111,6 +114,7 @@ impl DiskTierBuilder {
             let rules: HashMap<u64, VolumeQuotaRule> = settings.volumes.iter().map(rule).collect();
             let mut index = FolderIndex::new(capacity, segment, default_rule, rules);
             index.pages_max = proportional_share(settings.pages_max.into(), capacity, all);
+            index.tenants = tenants.clone();
             let medium: Box<dyn SegmentMedium> = Box::new(files);
             let opened =
                 FolderPageStore::open_medium(&place.path, header.id, medium, index, &metrics);
@@ -141,7 +145,8 @@ impl DiskTierBuilder {
                 metrics.folders.select_table(&folder.display().to_string()).folder_up.set(0);
             }
         }
-        DiskTier::new(&settings, opened, metrics, arena_bytes, resident)
+        let parts = DiskTierParts { metrics, arena_bytes, resident, tenants };
+        DiskTier::new(&settings, opened, parts)
     }
 }
 

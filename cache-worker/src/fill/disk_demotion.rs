@@ -12,7 +12,8 @@ impl PageFiller {
         if self.is_on_disk(key) {
             return;
         }
-        if let Some((kept, _)) = self.memory.get_to_save(key, self.clock.now().as_secs()) {
+        let now_s = self.clock.now().as_secs();
+        if let Some((kept, _)) = self.memory.get_to_save(key, now_s, target.account) {
             self.offer_to_disk(
                 target,
                 block,

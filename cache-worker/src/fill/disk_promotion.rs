@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
-use tokio::sync::OwnedSemaphorePermit;
+use verbs3_doors::FairPermit;
 use verbs3_protocol::BlockIndex;
 use verbs3_rdma::arena::CellWriter;
 
@@ -16,6 +17,7 @@ use super::{FillTarget, PageFiller};
 use crate::digest::PageKey;
 use crate::disk::{DemotionOffer, DiskTier};
 use crate::memory::{CachedPage, DemotionEvidence, MemoryUrgency};
+use crate::tenants::TenantAccount;
 
 impl PageFiller {
     /// Offers a page to the disk. Never waits.
@@ -34,6 +36,7 @@ impl PageFiller {
             page,
             object: self.digests.any_version(&target.object),
             volume: self.digests.digest_volume(&target.object.volume),
+            account: target.account,
             cell: &kept.cell,
             length: kept.bytes,
             checksum: kept.checksum,
@@ -55,7 +58,8 @@ impl PageFiller {
     ) -> Result<(), PageFillError> {
         let Some(disk) = self.disk.clone() else { return self.fill_run(target, block, run).await };
         let first = run.pages[0].key;
-        let turn = self.disk_turn(&disk, first).await?;
+        let take_turn = |account| self.disk_turn(&disk, first, account);
+        let turn = run.take_any_turn(target.account, take_turn).await?;
         let cells = self.memory_for(target, block, run)?;
         let (filler, own_target, own_run) = (self.clone(), target.clone(), run.clone());
         let read_from = disk.clone();
@@ -82,20 +86,25 @@ impl PageFiller {
         // memory.
         let left =
             run.pages[from..from + cells.len()].iter().map(|page| u64::from(page.bytes)).sum();
-        let _turn = self.acquire_read_permit(left).await?;
+        let take_turn = |account| self.acquire_read_permit(&target.source.ufs, left, account);
+        let _turn = run.take_any_turn(target.account, take_turn).await?;
         self.fill_from_ufs(target, block, run, from, cells).await
     }
 
     /// Reads a page for another worker, into memory that the reserve leaves. The page is not kept.
     pub(crate) async fn read_from_disk(&self, key: PageKey, bytes: u32) -> Option<CachedPage> {
         let disk = self.disk.clone()?;
-        let turn = self.disk_turn(&disk, key).await.ok()?;
-        let (mut writer, cell) =
-            self.memory.allocate_cell(bytes as usize, MemoryUrgency::Ahead)?.split_writer_reader();
+        let account = TenantAccount::NOBODY;
+        let turn = self.disk_turn(&disk, key, account).await.ok()?;
+        let (mut writer, cell) = self
+            .memory
+            .allocate_cell(bytes as usize, MemoryUrgency::Ahead, account)?
+            .split_writer_reader();
         let read_from = disk.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let checksum = read_from.read(key, &mut writer.spare_bytes()[..bytes as usize])?;
+            let checksum =
+                read_from.read(key, &mut writer.spare_bytes()[..bytes as usize], account)?;
             writer.publish_bytes(bytes as usize);
             Some(checksum)
         });
@@ -125,7 +134,10 @@ impl PageFiller {
             let bytes = page.bytes as usize;
             // Bytes go straight into the arena, and are published only once the checksum matches.
             let into = writer.spare_bytes().get_mut(..bytes).filter(|_| !self.stop.is_cancelled());
-            let Some(checksum) = into.and_then(|into| disk.read(page.key, into)) else { continue };
+            let Some(checksum) = into.and_then(|into| disk.read(page.key, into, target.account))
+            else {
+                continue;
+            };
             writer.publish_bytes(bytes);
             *cell = None;
             self.keep_page(target, block, run, index, checksum);
@@ -143,18 +155,23 @@ impl PageFiller {
         &self,
         disk: &DiskTier,
         first: PageKey,
-    ) -> Result<OwnedSemaphorePermit, PageFillError> {
-        let _queued = self.enter_queue()?;
+        account: TenantAccount,
+    ) -> Result<FairPermit, PageFillError> {
+        let _queued = self.enter_queue(account)?;
+        let (party, ended) = (self.tenants.party_of(account), disk.reads_ended());
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(PageFillError::Stopping),
-            got = tokio::time::timeout(disk.stall_max(), disk.read_permits().acquire_owned()) => match got {
-                Ok(permit) => permit.map_err(|_| PageFillError::Stopping),
+            got = disk.read_places().take_permit(party, 1, Instant::now()) => match got {
+                Ok(permit) => Ok(permit),
                 // No read ended within that time: the device hangs.
-                Err(_) => {
+                Err(_) if disk.reads_ended() == ended => {
                     disk.report_stall(first);
                     Err(PageFillError::Abandoned)
                 }
+                Err(_) => Err(PageFillError::Busy(
+                    "other reads from disk go first; raise worker.disk.reads_in_flight_max",
+                )),
             },
         }
     }

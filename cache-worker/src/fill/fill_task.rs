@@ -90,7 +90,8 @@ impl PageFiller {
         if bytes == 0 {
             return Ok(());
         }
-        let _turn = self.acquire_read_permit(bytes).await?;
+        let take_turn = |account| self.acquire_read_permit(&target.source.ufs, bytes, account);
+        let _turn = run.take_any_turn(target.account, take_turn).await?;
         // Memory comes after the permit. A queued fill then holds no memory, and a fill with memory
         // waits only for the UFS.
         let mut cells = self.memory_for(target, block, run)?;
@@ -145,7 +146,8 @@ impl PageFiller {
             }
             let urgency =
                 if run.is_ahead(index) { MemoryUrgency::Ahead } else { MemoryUrgency::Demand };
-            let Some(cell) = self.memory.allocate_cell(page.bytes as usize, urgency) else {
+            let bytes = page.bytes as usize;
+            let Some(cell) = self.memory.allocate_cell(bytes, urgency, target.account) else {
                 let failure = match urgency {
                     // A reader that joined since asks again, and is then served before the reserve.
                     MemoryUrgency::Ahead => PageFillError::Abandoned,

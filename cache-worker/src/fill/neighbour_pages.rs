@@ -198,7 +198,7 @@ impl PageFiller {
             }
             let urgency =
                 if run.is_ahead(index) { MemoryUrgency::Ahead } else { MemoryUrgency::Demand };
-            let Some(cell) = self.memory.allocate_cell(bytes, urgency) else {
+            let Some(cell) = self.memory.allocate_cell(bytes, urgency, target.account) else {
                 return PieceOutcome::NoMemory;
             };
             let (mut writer, reader) = cell.split_writer_reader();

@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use verbs3_protocol::{BlockIndex, CacheVerdict, PageIndex};
 
@@ -11,7 +10,7 @@ use super::fill_error::PageFillError;
 use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest, RunPage};
 use super::{FillTarget, FlightMap, PageFiller, PageInFlight};
 use crate::memory::CachedPage;
-use crate::metrics::{BusyReason, PageFound};
+use crate::metrics::PageFound;
 
 /// The source of one page's bytes.
 pub(crate) enum PageSource {
@@ -102,7 +101,7 @@ impl PageFiller {
         missing.extend(self.missing_ahead(&flights, target, wanted));
         let mut starting = Vec::new();
         if !missing.is_empty() {
-            self.check_queue()?;
+            self.check_queue(target.account)?;
             for run in self.split_into_runs(target, wanted.block, &missing, ahead_from) {
                 Self::register_run(&mut flights, &run);
                 for (index, page) in (run.first_page..).take(run.pages.len()).enumerate() {
@@ -183,7 +182,7 @@ impl PageFiller {
         let now_s = self.clock.now().as_secs();
         let find = |page| {
             let key = target.digest.page_key(wanted.block, page);
-            if let Some((held, unsaved)) = self.memory.get_to_save(key, now_s) {
+            if let Some((held, unsaved)) = self.memory.get_to_save(key, now_s, target.account) {
                 self.metrics.pages[PageFound::Hit].inc();
                 if let Some(unsaved) = unsaved {
                     self.offer_to_disk(target, wanted.block, page, &held, unsaved);
@@ -192,6 +191,7 @@ impl PageFiller {
             }
             let flight = flights.get(&key)?;
             self.metrics.pages[PageFound::Joined].inc();
+            flight.run.note_joined(target.account);
             Some(PageSource::Filling { run: flight.run.clone(), index: flight.index })
         };
         wanted.pages.clone().map(find).collect()
@@ -223,14 +223,6 @@ impl PageFiller {
             .collect();
         self.metrics.pages_ahead.inc_by(ahead.len() as u64);
         ahead
-    }
-
-    fn check_queue(&self) -> Result<(), PageFillError> {
-        if self.queued.load(Ordering::Relaxed) < self.bounds.queued_max {
-            return Ok(());
-        }
-        self.metrics.busy[BusyReason::FillsQueued].inc();
-        Err(PageFillError::Busy("too many fills wait for their turn; raise fills_queued_max"))
     }
 
     /// Chooses whether the page comes from this worker's disk, from the UFS, or from the owner.

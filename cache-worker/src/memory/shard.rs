@@ -4,21 +4,67 @@
 //! others leave first. A scan of a large data set therefore passes through without evicting pages
 //! that are read again. A page that a reader holds is skipped: its eviction would free no memory
 //! now.
+//!
+//! Each account has lists of its own, so that pages of an account that must not lose any are passed
+//! over at once. A count of the moves puts all lists into one order: with all accounts allowed, it
+//! is the order of one list.
+
+use std::sync::Arc;
 
 use hashbrown::HashTable;
-use verbs3_rdma::arena::{CellReader, ExtentId};
+use verbs3_rdma::arena::{Arena, CellReader, ExtentId};
 
 use super::ghost_fingerprints::GhostFingerprints;
 use super::page_list::ShardPageList;
 use super::slab::{EvictionQueue, MemoryPageEntry, NONE, PageEntrySlab, split_key};
 use super::{CachedPage, DemotionEvidence, PageHeat};
 use crate::digest::PageKey;
+use crate::tenants::{AccountSet, TenantAccount, TenantAccounts, TenantTier};
 
-/// The outcome of a search for a page to evict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EvictionOutcome {
-    Page,
-    Nothing,
+/// The two lists of an account.
+#[derive(Default)]
+struct AccountPageLists {
+    small: ShardPageList,
+    main: ShardPageList,
+}
+
+impl AccountPageLists {
+    fn list(&self, queue: EvictionQueue) -> &ShardPageList {
+        match queue {
+            EvictionQueue::Small => &self.small,
+            EvictionQueue::Main => &self.main,
+        }
+    }
+
+    fn list_mut(&mut self, queue: EvictionQueue) -> &mut ShardPageList {
+        match queue {
+            EvictionQueue::Small => &mut self.small,
+            EvictionQueue::Main => &mut self.main,
+        }
+    }
+}
+
+/// What the accounts hold of one extent.
+#[derive(Default)]
+pub(super) struct ExtentHoldings {
+    bytes: Vec<(TenantAccount, u64)>,
+}
+
+impl ExtentHoldings {
+    fn add_page(&mut self, account: TenantAccount, bytes: u64) {
+        match self.bytes.iter_mut().find(|(other, _)| *other == account) {
+            Some((_, sum)) => *sum += bytes,
+            None => self.bytes.push((account, bytes)),
+        }
+    }
+
+    pub(super) fn has_pages(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    pub(super) fn account_bytes(&self) -> impl Iterator<Item = (TenantAccount, u64)> {
+        self.bytes.iter().copied()
+    }
 }
 
 /// Entries that one search looks at. After that, the first page that can be freed goes, however
@@ -33,8 +79,13 @@ const USES_MAX: u8 = 3;
 pub(super) struct MemoryTierShard {
     table: HashTable<u32>,
     slab: PageEntrySlab,
-    small: ShardPageList,
-    main: ShardPageList,
+    /// By account, up to the last one that has had a page here.
+    lists: Vec<AccountPageLists>,
+    /// Moves into a list so far.
+    moves: u32,
+    tenants: Arc<TenantAccounts>,
+    /// Says how wide the cell of a page is. An account pays for the cell.
+    arena: Arena,
     ghosts: GhostFingerprints,
     /// The first entry of each extent's list.
     extents: Vec<u32>,
@@ -43,12 +94,14 @@ pub(super) struct MemoryTierShard {
 }
 
 impl MemoryTierShard {
-    pub(super) fn new(ghosts: usize) -> Self {
+    pub(super) fn new(ghosts: usize, arena: Arena, tenants: Arc<TenantAccounts>) -> Self {
         Self {
             table: HashTable::new(),
             slab: PageEntrySlab::default(),
-            small: ShardPageList::default(),
-            main: ShardPageList::default(),
+            lists: Vec::new(),
+            moves: 0,
+            tenants,
+            arena,
             ghosts: GhostFingerprints::new(ghosts),
             extents: Vec::new(),
             sweep_at: 0,
@@ -60,15 +113,21 @@ impl MemoryTierShard {
     }
 
     pub(super) fn total_bytes(&self) -> u64 {
-        self.small.total_bytes() + self.main.total_bytes()
+        let bytes = |lists: &AccountPageLists| lists.small.total_bytes() + lists.main.total_bytes();
+        self.lists.iter().map(bytes).sum()
     }
 
     pub(super) fn get(
         &mut self,
         key: PageKey,
         now_s: u32,
+        user: TenantAccount,
     ) -> Option<(CachedPage, Option<DemotionEvidence>)> {
         let slot = self.find_entry(key)?;
+        let owner = self.slab.get(slot).account;
+        if owner != user && self.tenants.passes_to(TenantTier::Memory, owner, user) {
+            self.pass_entry(slot, user);
+        }
         let entry = self.slab.get_mut(slot);
         entry.uses = (entry.uses + 1).min(USES_MAX);
         entry.used_s = now_s;
@@ -108,14 +167,20 @@ impl MemoryTierShard {
     }
 
     /// Inserts a page, and returns whether it was here before, not long ago.
-    pub(super) fn insert_page(&mut self, key: PageKey, page: CachedPage, now_s: u32) -> bool {
+    pub(super) fn insert_page(
+        &mut self,
+        key: PageKey,
+        page: CachedPage,
+        now_s: u32,
+        account: TenantAccount,
+    ) -> bool {
         if self.holds_page(key) {
             return false;
         }
         let key = split_key(key.0);
         let queue =
             if self.ghosts.recall_page(key) { EvictionQueue::Main } else { EvictionQueue::Small };
-        let extent = page.cell.extent_id();
+        let (extent, width) = (page.cell.extent_id(), self.cell_width(page.bytes));
         let slot = self.slab.insert(MemoryPageEntry {
             key,
             cell: Some(page.cell),
@@ -126,23 +191,25 @@ impl MemoryTierShard {
             older: NONE,
             extent_next: NONE,
             extent_previous: NONE,
+            queued_at: 0,
             queue,
+            account,
             uses: 0,
             saved: false,
         });
-        let (list, slab) = self.select_list(queue);
-        list.push(slab, slot);
+        self.push_entry(slot);
+        self.tenants.add_held(TenantTier::Memory, account, width);
         self.link_extent(slot, extent);
         let Self { table, slab, .. } = self;
         table.insert_unique(key[0], slot, |&slot| slab.get(slot).key[0]);
         queue == EvictionQueue::Main
     }
 
-    /// Evicts one page.
-    pub(super) fn evict_coldest(&mut self) -> EvictionOutcome {
+    /// Evicts one page of the accounts that may lose one, and returns whose it was.
+    pub(super) fn evict_coldest(&mut self, allowed: AccountSet) -> Option<TenantAccount> {
         let mut last_resort = None;
         for _ in 0..STEPS_MAX.min(2 * self.len()) {
-            let Some(slot) = self.next_candidate() else { return EvictionOutcome::Nothing };
+            let slot = self.next_candidate(allowed)?;
             let entry = self.slab.get_mut(slot);
             let (queue, uses) = (entry.queue, entry.uses);
             if entry.cell.as_ref().is_some_and(CellReader::is_shared) {
@@ -150,31 +217,44 @@ impl MemoryTierShard {
                 continue;
             }
             if uses == 0 {
-                self.give_up(slot, queue);
-                return EvictionOutcome::Page;
+                return Some(self.give_up(slot));
             }
             entry.uses = if queue == EvictionQueue::Small { 0 } else { uses - 1 };
             last_resort.get_or_insert(slot);
             self.requeue_entry(slot, EvictionQueue::Main);
         }
         // Every entry in reach is used again and again, so the oldest goes.
-        match last_resort {
-            Some(slot) if !self.is_held_by_reader(slot) => {
-                let queue = self.slab.get_mut(slot).queue;
-                self.give_up(slot, queue);
-                EvictionOutcome::Page
-            }
-            _ => EvictionOutcome::Nothing,
-        }
+        let slot = last_resort.filter(|&slot| !self.is_held_by_reader(slot))?;
+        Some(self.give_up(slot))
     }
 
-    /// Evicts every page of an extent that no reader holds.
-    pub(super) fn empty_extent(&mut self, extent: ExtentId) -> usize {
+    /// Returns the number of the last extent that has had a page here, plus one.
+    pub(super) fn extents_end(&self) -> u32 {
+        self.extents.len() as u32
+    }
+
+    /// Adds what each account holds of an extent. Returns false if a reader holds a page of it.
+    pub(super) fn add_extent_holdings(&self, extent: ExtentId, held: &mut ExtentHoldings) -> bool {
+        let mut slot = self.extents.get(extent.0 as usize).copied().unwrap_or(NONE);
+        while slot != NONE {
+            let entry = self.slab.get(slot);
+            if self.is_held_by_reader(slot) {
+                return false;
+            }
+            held.add_page(entry.account, self.cell_width(entry.bytes));
+            slot = entry.extent_next;
+        }
+        true
+    }
+
+    /// Evicts every page of an extent that no reader holds and whose account may lose pages.
+    pub(super) fn empty_extent(&mut self, extent: ExtentId, allowed: AccountSet) -> usize {
         let mut slot = self.extents.get(extent.0 as usize).copied().unwrap_or(NONE);
         let mut evicted = 0;
         while slot != NONE {
-            let next = self.slab.get_mut(slot).extent_next;
-            if !self.is_held_by_reader(slot) {
+            let (next, account) = (self.slab.get(slot).extent_next, self.slab.get(slot).account);
+            if allowed.contains(account) && !self.is_held_by_reader(slot) {
+                self.tenants.count_evictions(TenantTier::Memory, account, 1);
                 self.remove_entry(slot);
                 evicted += 1;
             }
@@ -203,39 +283,64 @@ impl MemoryTierShard {
         self.table.find(key[0], |&slot| self.slab.get(slot).key == key).copied()
     }
 
+    fn cell_width(&self, page_bytes: u32) -> u64 {
+        self.arena.class_bytes(page_bytes as usize) as u64
+    }
+
     fn is_held_by_reader(&self, slot: u32) -> bool {
         self.slab.get(slot).cell.as_ref().is_some_and(CellReader::is_shared)
     }
 
-    fn next_candidate(&self) -> Option<u32> {
-        let small_is_large = self.small.total_bytes() * SMALL_SHARE > self.total_bytes();
-        let (first, second) =
-            if small_is_large { (&self.small, &self.main) } else { (&self.main, &self.small) };
-        first.oldest_entry().or_else(|| second.oldest_entry())
+    fn next_candidate(&self, allowed: AccountSet) -> Option<u32> {
+        let may_lose = |(index, _): &(usize, &AccountPageLists)| allowed.contains_index(*index);
+        let lists = || self.lists.iter().enumerate().filter(may_lose).map(|(_, lists)| lists);
+        let (mut small, mut main) = (0, 0);
+        for lists in lists() {
+            small += lists.small.total_bytes();
+            main += lists.main.total_bytes();
+        }
+        let oldest = |queue: EvictionQueue| {
+            let age = |slot: &u32| self.moves.wrapping_sub(self.slab.get(*slot).queued_at);
+            lists().filter_map(|lists| lists.list(queue).oldest_entry()).max_by_key(age)
+        };
+        let (first, second) = match small * SMALL_SHARE > small + main {
+            true => (EvictionQueue::Small, EvictionQueue::Main),
+            false => (EvictionQueue::Main, EvictionQueue::Small),
+        };
+        oldest(first).or_else(|| oldest(second))
     }
 
     fn requeue_entry(&mut self, slot: u32, to: EvictionQueue) {
-        let from = self.slab.get_mut(slot).queue;
-        let (list, slab) = self.select_list(from);
-        list.unlink_entry(slab, slot);
+        self.unlink_entry(slot);
         self.slab.get_mut(slot).queue = to;
-        let (list, slab) = self.select_list(to);
-        list.push(slab, slot);
+        self.push_entry(slot);
     }
 
-    fn give_up(&mut self, slot: u32, queue: EvictionQueue) {
+    /// Has a page count for another account from now on.
+    fn pass_entry(&mut self, slot: u32, to: TenantAccount) {
+        self.unlink_entry(slot);
+        let entry = self.slab.get_mut(slot);
+        let (from, bytes) = (std::mem::replace(&mut entry.account, to), entry.bytes);
+        self.push_entry(slot);
+        let width = self.cell_width(bytes);
+        self.tenants.take_held(TenantTier::Memory, from, width);
+        self.tenants.add_held(TenantTier::Memory, to, width);
+    }
+
+    fn give_up(&mut self, slot: u32) -> TenantAccount {
+        let MemoryPageEntry { queue, key, account, .. } = *self.slab.get(slot);
         if queue == EvictionQueue::Small {
-            let key = self.slab.get_mut(slot).key;
             self.ghosts.remember_page(key);
         }
         self.remove_entry(slot);
+        account
     }
 
     fn remove_entry(&mut self, slot: u32) {
-        let entry = self.slab.get_mut(slot);
-        let (queue, hash) = (entry.queue, entry.key[0]);
-        let (list, slab) = self.select_list(queue);
-        list.unlink_entry(slab, slot);
+        let entry = self.slab.get(slot);
+        let (hash, account, bytes) = (entry.key[0], entry.account, entry.bytes);
+        self.tenants.take_held(TenantTier::Memory, account, self.cell_width(bytes));
+        self.unlink_entry(slot);
         self.unlink_extent(slot);
         if let Ok(found) = self.table.find_entry(hash, |&other| other == slot) {
             found.remove();
@@ -243,11 +348,21 @@ impl MemoryTierShard {
         drop(self.slab.remove(slot));
     }
 
-    fn select_list(&mut self, queue: EvictionQueue) -> (&mut ShardPageList, &mut PageEntrySlab) {
-        match queue {
-            EvictionQueue::Small => (&mut self.small, &mut self.slab),
-            EvictionQueue::Main => (&mut self.main, &mut self.slab),
+    /// Puts an entry into its list, as the newest.
+    fn push_entry(&mut self, slot: u32) {
+        self.moves = self.moves.wrapping_add(1);
+        let entry = self.slab.get_mut(slot);
+        entry.queued_at = self.moves;
+        let (queue, index) = (entry.queue, entry.account.index());
+        if self.lists.len() <= index {
+            self.lists.resize_with(index + 1, AccountPageLists::default);
         }
+        self.lists[index].list_mut(queue).push(&mut self.slab, slot);
+    }
+
+    fn unlink_entry(&mut self, slot: u32) {
+        let MemoryPageEntry { queue, account, .. } = *self.slab.get(slot);
+        self.lists[account.index()].list_mut(queue).unlink_entry(&mut self.slab, slot);
     }
 
     fn link_extent(&mut self, slot: u32, extent: ExtentId) {

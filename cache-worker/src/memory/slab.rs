@@ -5,6 +5,8 @@
 
 use verbs3_rdma::arena::CellReader;
 
+use crate::tenants::TenantAccount;
+
 /// The number that stands for no entry.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -32,7 +34,12 @@ pub(super) struct MemoryPageEntry {
     pub(super) older: u32,
     pub(super) extent_next: u32,
     pub(super) extent_previous: u32,
+    /// When it was put into its list, by the shard's own count: lists of several accounts have one
+    /// order.
+    pub(super) queued_at: u32,
     pub(super) queue: EvictionQueue,
+    /// For whom it counts.
+    pub(super) account: TenantAccount,
     /// Uses since it was inserted or last passed over, up to 3.
     pub(super) uses: u8,
     /// On disk too, or on its way there.

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use verbs3_rdma::arena::ArenaOptions;
 
 const PAGE: usize = 256 << 10;
+const NOBODY: TenantAccount = TenantAccount::NOBODY;
 
 fn memory(mebibytes: usize, reserve: f64) -> MemoryTier {
     let options =
         ArenaOptions { capacity_bytes: mebibytes << 20, cell_bytes_max: PAGE, populate: false };
     let metrics = WorkerMetrics::new(&prometheus::Registry::new()).unwrap();
-    MemoryTier::new(Arena::map_memory(options).unwrap(), reserve, metrics)
+    MemoryTier::new(Arena::map_memory(options).unwrap(), reserve, Arc::default(), metrics)
 }
 
 fn key(number: u128) -> PageKey {
@@ -18,7 +19,9 @@ fn key(number: u128) -> PageKey {
 }
 
 fn fill(memory: &MemoryTier, number: u128, bytes: usize) -> bool {
-    let Some(cell) = memory.allocate_cell(bytes, MemoryUrgency::Demand) else { return false };
+    let Some(cell) = memory.allocate_cell(bytes, MemoryUrgency::Demand, NOBODY) else {
+        return false;
+    };
     let (mut writer, reader) = cell.split_writer_reader();
     writer.spare_bytes()[..bytes].fill(number as u8);
     writer.publish_bytes(bytes);
@@ -27,6 +30,7 @@ fn fill(memory: &MemoryTier, number: u128, bytes: usize) -> bool {
         key(number),
         CachedPage { cell: reader, bytes: bytes as u32, checksum: number as u64 },
         0,
+        NOBODY,
     );
     true
 }
@@ -71,12 +75,12 @@ fn pages_that_readers_hold_are_not_given_up_and_their_lack_is_an_answer() {
         let page = memory.get(key(number), 0).unwrap();
         held.push((number, page.cell.pinned_bytes(0..PAGE).unwrap()));
     }
-    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand).is_none());
+    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand, NOBODY).is_none());
     for (number, bytes) in &held {
         assert!(bytes.iter().all(|&byte| byte == *number as u8));
     }
     held.clear();
-    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand).is_some());
+    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand, NOBODY).is_some());
 }
 
 #[test]
@@ -97,11 +101,11 @@ fn room_of_another_size_is_made_by_emptying_an_extent() {
 fn read_ahead_leaves_the_reserve_alone() {
     let memory = memory(4, 0.5);
     let mut cells = Vec::new();
-    while let Some(cell) = memory.allocate_cell(PAGE, MemoryUrgency::Ahead) {
+    while let Some(cell) = memory.allocate_cell(PAGE, MemoryUrgency::Ahead, NOBODY) {
         cells.push(cell);
     }
     assert_eq!(cells.len(), 8);
-    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand).is_some());
+    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand, NOBODY).is_some());
 }
 
 #[test]
@@ -125,13 +129,13 @@ fn idle_pages_are_swept() {
 
 #[test]
 fn a_small_object_costs_at_most_200_bytes_of_index() {
-    let mut shard = MemoryTierShard::new(0);
     let options = ArenaOptions { capacity_bytes: 512 << 20, cell_bytes_max: PAGE, populate: false };
     let arena = Arena::map_memory(options).unwrap();
+    let mut shard = MemoryTierShard::new(0, arena.clone(), Arc::default());
     let mut worst = 0;
     for number in 0..100_000u128 {
         let (_, cell) = arena.allocate_cell(4096).unwrap().split_writer_reader();
-        shard.insert_page(key(number), CachedPage { cell, bytes: 4096, checksum: 0 }, 0);
+        shard.insert_page(key(number), CachedPage { cell, bytes: 4096, checksum: 0 }, 0, NOBODY);
         // Below some thousand entries a constant part shows; a worker holds millions.
         if number > 20_000 {
             worst = worst.max(shard.index_bytes() / (number as usize + 1));
@@ -180,5 +184,147 @@ proptest! {
         let (pages, bytes) = memory.held_totals();
         prop_assert!(pages <= model.len() as u64);
         prop_assert_eq!(bytes, memory.page_arena().arena_usage().asked_bytes);
+    }
+}
+
+/// Accounts over a memory tier of 4 MiB, of which half is kept for the active tenants.
+fn shared_memory() -> (MemoryTier, Arc<TenantAccounts>) {
+    share_memory(50)
+}
+
+fn share_memory(share_percent: u32) -> (MemoryTier, Arc<TenantAccounts>) {
+    let rules = crate::tenants::TenantRules {
+        share_percent,
+        active_for: std::time::Duration::from_secs(100),
+        reserve_percent: 0,
+    };
+    let tenants = Arc::new(TenantAccounts::new(rules, verbs3_metrics::TableFamily::default()));
+    let options = ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: PAGE, populate: false };
+    let metrics = WorkerMetrics::new(&prometheus::Registry::new()).unwrap();
+    let memory =
+        MemoryTier::new(Arena::map_memory(options).unwrap(), 0.0, tenants.clone(), metrics);
+    (memory, tenants)
+}
+
+fn fill_for(memory: &MemoryTier, number: u128, owner: TenantAccount) -> bool {
+    fill_bytes_for(memory, number, PAGE, owner)
+}
+
+fn fill_bytes_for(memory: &MemoryTier, number: u128, bytes: usize, owner: TenantAccount) -> bool {
+    let Some(cell) = memory.allocate_cell(bytes, MemoryUrgency::Demand, owner) else {
+        return false;
+    };
+    let (mut writer, cell) = cell.split_writer_reader();
+    writer.publish_bytes(bytes);
+    let page = CachedPage { cell, bytes: bytes as u32, checksum: 0 };
+    memory.insert_page(key(number), page, 0, owner);
+    true
+}
+
+fn tenant(tenants: &TenantAccounts, name: &str, now_s: u32) -> TenantAccount {
+    tenants.note_request(verbs3_protocol::TenantTag::new(name, 1).as_ref(), now_s)
+}
+
+#[test]
+fn a_scan_takes_no_tenant_below_its_share_of_memory() {
+    let (memory, tenants) = shared_memory();
+    let [victim, scan] = ["victim", "scan"].map(|name| tenant(&tenants, name, 0));
+    (0..4).for_each(|number| assert!(fill_for(&memory, number, victim)));
+    (100..500).for_each(|number| assert!(fill_for(&memory, number, scan)));
+    assert!((0..4).all(|number| memory.holds_page(key(number))), "a quarter is its own");
+    assert_eq!(tenants.held_bytes(TenantTier::Memory, victim), 4 * PAGE as u64);
+    // Who is gone keeps nothing.
+    tenant(&tenants, "scan", 200);
+    tenants.look_over(200);
+    (500..900).for_each(|number| assert!(fill_for(&memory, number, scan)));
+    assert_eq!(tenants.held_bytes(TenantTier::Memory, victim), 0);
+    assert!(tenants.held_bytes(TenantTier::Memory, scan) >= 12 * PAGE as u64, "all is its own");
+}
+
+#[test]
+fn a_page_that_two_use_counts_once_and_stays_when_the_first_leaves() {
+    let (memory, tenants) = shared_memory();
+    let [first, second] = ["first", "second"].map(|name| tenant(&tenants, name, 0));
+    (0..2).for_each(|number| assert!(fill_for(&memory, number, first)));
+    memory.get_to_save(key(0), 0, second);
+    let held = |account| tenants.held_bytes(TenantTier::Memory, account) / PAGE as u64;
+    assert_eq!((held(first), held(second)), (1, 1), "it counts for who holds less");
+    let scan = tenant(&tenants, "scan", 200);
+    tenant(&tenants, "second", 200);
+    tenants.look_over(200);
+    memory.get_to_save(key(1), 200, second);
+    assert_eq!((held(first), held(second)), (0, 2));
+    (100..500).for_each(|number| assert!(fill_for(&memory, number, scan)));
+    assert!((0..2).all(|number| memory.holds_page(key(number))));
+    assert_eq!(memory.held_totals().1 / PAGE as u64, held(second) + held(scan));
+}
+
+#[test]
+fn a_tenant_that_holds_its_share_exactly_loses_nothing_to_another() {
+    let (memory, tenants) = share_memory(100);
+    let [one, other] = ["one", "other"].map(|name| tenant(&tenants, name, 0));
+    (0..8).for_each(|number| assert!(fill_for(&memory, number, one)));
+    (100..108).for_each(|number| assert!(fill_for(&memory, number, other)));
+    let held = |account| tenants.held_bytes(TenantTier::Memory, account) / PAGE as u64;
+    assert_eq!((held(one), held(other)), (8, 8), "all there is");
+    (200..300).for_each(|number| assert!(fill_for(&memory, number, other)));
+    assert!((0..8).all(|number| memory.holds_page(key(number))), "they are older, and stay");
+    // A stranger has no share. It gets no memory, and its reader asks the store.
+    assert!(!fill_for(&memory, 400, NOBODY));
+    assert_eq!((held(one), held(other)), (8, 8));
+}
+
+#[test]
+fn pages_that_are_read_stay_and_cost_nobody_within_its_share_a_page() {
+    let (memory, tenants) = share_memory(100);
+    let [reader, victim, scan] = ["reader", "victim", "scan"].map(|name| tenant(&tenants, name, 0));
+    (0..4).for_each(|number| assert!(fill_for(&memory, number, victim)));
+    (100..112).for_each(|number| assert!(fill_for(&memory, number, reader)));
+    let pin = |number| memory.get(key(number), 0).unwrap().cell.pinned_bytes(0..PAGE).unwrap();
+    let pins: Vec<_> = (100..112).map(pin).collect();
+    assert!(!fill_for(&memory, 200, scan), "who is above has all its pages under read");
+    drop(pins);
+    (200..300).for_each(|number| assert!(fill_for(&memory, number, scan)));
+    assert!((0..4).all(|number| memory.holds_page(key(number))));
+}
+
+#[test]
+fn an_account_pays_for_the_cells_of_its_pages() {
+    let (memory, tenants) = shared_memory();
+    let [one, other] = ["one", "other"].map(|name| tenant(&tenants, name, 0));
+    assert!(fill_bytes_for(&memory, 0, 1, one));
+    let held = |account| tenants.held_bytes(TenantTier::Memory, account);
+    assert_eq!(held(one), memory.page_arena().arena_usage().leased_bytes);
+    memory.get_to_save(key(0), 0, other);
+    memory.give_up(key(0));
+    assert_eq!((held(one), held(other)), (0, 0));
+}
+
+/// Small pages of one, each of them in an extent of its own, must not keep another from its share.
+#[test]
+fn places_of_another_width_keep_nobody_from_its_share() {
+    let (memory, tenants) = share_memory(100);
+    let [small, large] = ["small", "large"].map(|name| tenant(&tenants, name, 0));
+    let small_pages = (4 << 20) / 4096;
+    (0..small_pages).for_each(|number| assert!(fill_bytes_for(&memory, number, 4096, small)));
+    for number in (0..small_pages).filter(|number| number % 8 != 0) {
+        memory.give_up(key(number));
+    }
+    for number in 0..8 {
+        assert!(fill_for(&memory, 10_000 + number, large), "{number}");
+    }
+    let held = |account| tenants.held_bytes(TenantTier::Memory, account);
+    assert_eq!(held(large), 8 * PAGE as u64, "its share");
+    assert!(held(small) > 0, "one extent is enough");
+}
+
+#[test]
+fn more_tenants_than_pages_shut_nobody_out() {
+    let (memory, tenants) = share_memory(100);
+    for round in 0..3 {
+        for name in 0..40 {
+            let account = tenant(&tenants, &format!("t{name}"), 0);
+            assert!(fill_for(&memory, round * 100 + name, account), "{round} {name}");
+        }
     }
 }

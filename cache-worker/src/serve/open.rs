@@ -20,6 +20,7 @@ use crate::attributes::{
 use crate::clock::WorkerInstant;
 use crate::fill::{FillTarget, PageFillError, RunInterest};
 use crate::metrics::{AttributesFound, CountedRequest};
+use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
 
 /// Checks and fills tried for one open while writes pass. An object that changes more often than
@@ -98,11 +99,12 @@ impl CacheWorker {
     pub(super) async fn serve_open(
         &self,
         open: OpenMessage,
+        account: TenantAccount,
         landing_bytes: u64,
         mut reply: ReplySender,
     ) {
         self.metrics.requests[CountedRequest::Open].inc();
-        let answer = match self.begin_open(open, landing_bytes) {
+        let answer = match self.begin_open(open, account, landing_bytes) {
             Ok(opening) => match while_alive(&mut reply, self.answer_open(&opening)).await {
                 Some(answer) => answer,
                 None => return,
@@ -123,6 +125,7 @@ impl CacheWorker {
     pub(super) fn begin_open(
         &self,
         open: OpenMessage,
+        account: TenantAccount,
         landing_bytes: u64,
     ) -> Result<OpenOperation, ServeRefusal> {
         let times = self.clock.read_times();
@@ -141,6 +144,7 @@ impl CacheWorker {
             version_id: open.version_id,
             object: open.object,
             source,
+            account,
         };
         let bytes_max = u64::from(open.piece_bytes_max).min(landing_bytes);
         let needs =
@@ -319,6 +323,7 @@ impl CacheWorker {
             object: opening.subject.object.clone(),
             version: version.clone(),
             digest: self.digests.digest_version(&opening.subject.object, version),
+            account: opening.subject.account,
         });
         let got = async {
             let mut reading = BlockSpanReader::start_read(self, target, BlockIndex(0), span, 0)?;

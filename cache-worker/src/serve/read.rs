@@ -10,12 +10,14 @@ use verbs3_rdma::transport::ReplySender;
 use super::{BlockSpanReader, ServeRefusal};
 use crate::fill::FillTarget;
 use crate::metrics::CountedRequest;
+use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
     pub(super) async fn serve_read(
         &self,
         read: ReadMessage,
+        account: TenantAccount,
         landing_bytes: u64,
         reply: ReplySender,
     ) {
@@ -31,7 +33,7 @@ impl CacheWorker {
             }
             ReadSource::Held => return self.serve_held(read, landing_bytes, reply).await,
         };
-        match self.begin_read(read, landing_bytes, replica) {
+        match self.begin_read(read, account, landing_bytes, replica) {
             Ok(reading) => self.send_rest(reading, reply).await,
             Err(refused) => self.refuse_request(reply, refused).await,
         }
@@ -40,6 +42,7 @@ impl CacheWorker {
     fn begin_read(
         &self,
         read: ReadMessage,
+        account: TenantAccount,
         landing_bytes: u64,
         replica: bool,
     ) -> Result<BlockSpanReader<'_>, ServeRefusal> {
@@ -52,7 +55,7 @@ impl CacheWorker {
         if u64::from(range.end - range.start) > landing_bytes {
             return Err(ServeRefusal::ShortLanding { range, landing_bytes });
         }
-        let target = self.fill_target(read.object, read.version)?;
+        let target = self.fill_target(read.object, read.version, account)?;
         if replica {
             return Ok(BlockSpanReader::start_replica(self, target, read.block, range)?);
         }
@@ -64,11 +67,12 @@ impl CacheWorker {
         &self,
         object: ObjectKey,
         version: ContentVersion,
+        account: TenantAccount,
     ) -> Result<Arc<FillTarget>, ServeRefusal> {
         let source = self.volume_source(&object.volume)?;
         check_version(&version)?;
         let digest = self.digests.digest_version(&object, &version);
-        Ok(Arc::new(FillTarget { source, object, version, digest }))
+        Ok(Arc::new(FillTarget { source, object, version, digest, account }))
     }
 }
 

@@ -5,6 +5,7 @@ use verbs3_protocol::{TakeOver, TakeOverReply};
 
 use super::ServeRefusal;
 use crate::metrics::CountedRequest;
+use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
@@ -20,7 +21,7 @@ impl CacheWorker {
             // Only under the same map does this worker know the block's former owner.
             return Err(ServeRefusal::OtherMap { asked: epoch, own });
         }
-        let target = self.fill_target(object, version)?;
+        let target = self.fill_target(object, version, TenantAccount::NOBODY)?;
         if self.geometry.block_len(target.version.bytes, block) == 0 {
             let object_bytes = target.version.bytes;
             return Err(ServeRefusal::BlockPastEnd { block: block.0, object_bytes });

@@ -22,6 +22,7 @@ use crate::fill::{
     FillTarget, PageClaim, PageClaimRequest, PageFillError, PageSource, RunInterest,
 };
 use crate::metrics::{CountedRequest, WarmedFound};
+use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
 
 /// How often one warm-up reclaims pages whose fill was abandoned.
@@ -58,9 +59,13 @@ impl WarmupByteCounts {
 }
 
 impl CacheWorker {
-    pub(super) async fn answer_warm(&self, warm: WarmMessage) -> Result<WarmAnswer, ServeRefusal> {
+    pub(super) async fn answer_warm(
+        &self,
+        warm: WarmMessage,
+        account: TenantAccount,
+    ) -> Result<WarmAnswer, ServeRefusal> {
         self.metrics.requests[CountedRequest::Warm].inc();
-        let answer = self.warm_block(warm).await?;
+        let answer = self.warm_block(warm, account).await?;
         if let WarmAnswer::Warmed(warmed) = &answer {
             self.metrics.warmed_bytes[WarmedFound::Held].inc_by(u64::from(warmed.held_bytes));
             self.metrics.warmed_bytes[WarmedFound::Loaded].inc_by(u64::from(warmed.loaded_bytes));
@@ -68,7 +73,11 @@ impl CacheWorker {
         Ok(answer)
     }
 
-    async fn warm_block(&self, warm: WarmMessage) -> Result<WarmAnswer, ServeRefusal> {
+    async fn warm_block(
+        &self,
+        warm: WarmMessage,
+        account: TenantAccount,
+    ) -> Result<WarmAnswer, ServeRefusal> {
         self.standing
             .is_at(warm.epoch)
             .map_err(|denied| ServeRefusal::for_denial(denied, warm.epoch))?;
@@ -89,23 +98,28 @@ impl CacheWorker {
             }
         };
         let Some(version) = warm.version.clone() else {
-            return self.warm_current(&warm).await;
+            return self.warm_current(&warm, account).await;
         };
         check_version(&version)?;
         let digest = self.digests.digest_version(&warm.object, &version);
-        let target =
-            FillTarget { source, object: warm.object.clone(), version: version.clone(), digest };
+        let (object, version_kept) = (warm.object.clone(), version.clone());
+        let target = FillTarget { source, object, version: version_kept, digest, account };
         let bytes = self.warm_pages(Arc::new(target), &warm, None).await?;
         Ok(WarmAnswer::Warmed(bytes.into_warmed(version, self.life)))
     }
 
     /// Warms the version that the UFS has now. If neither attributes nor pages are here, one
     /// request brings both.
-    async fn warm_current(&self, warm: &WarmMessage) -> Result<WarmAnswer, ServeRefusal> {
+    async fn warm_current(
+        &self,
+        warm: &WarmMessage,
+        account: TenantAccount,
+    ) -> Result<WarmAnswer, ServeRefusal> {
         if warm.block != BlockIndex(0) {
             return Err(ServeRefusal::WarmedUnversioned);
         }
-        let mut opening = self.begin_open(as_open(warm, self.geometry.page_bytes), u64::MAX)?;
+        let open = as_open(warm, self.geometry.page_bytes);
+        let mut opening = self.begin_open(open, account, u64::MAX)?;
         opening.listed = warm.listed_bytes;
         let mut last = ServeRefusal::Changing;
         for _ in 0..ATTEMPTS_MAX {
@@ -141,6 +155,7 @@ impl CacheWorker {
             object: warm.object.clone(),
             digest: self.digests.digest_version(&warm.object, version),
             version: version.clone(),
+            account: opening.subject.account,
         });
         match self.warm_pages(target, warm, learnt.page_interest()).await {
             Ok(bytes) => Ok(WarmAnswer::Warmed(bytes.into_warmed(version.clone(), self.life))),

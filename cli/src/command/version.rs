@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use verbs3_protocol::PROTOCOL_VERSION;
+use verbs3_rdma::calls::PROTOCOL_VERSION;
 
 /// Prints the version of the binary and of its protocol.
 pub fn print_version() -> ExitCode {

@@ -146,6 +146,7 @@ impl PreloadRun<'_> {
             checksums: true,
             want: None,
             trace: None,
+            tenant: None,
         };
         let mut tries = self.begin_retries();
         loop {
@@ -205,6 +206,7 @@ impl PreloadRun<'_> {
                 span: span.clone(),
                 ahead_bytes: 0,
                 trace: None,
+                tenant: None,
             });
             let reason = loop {
                 match read.next().await {

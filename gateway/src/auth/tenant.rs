@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use verbs3_metrics::MetricsTable as _;
+use verbs3_protocol::TenantTag;
 
 use crate::tenant_metrics::TenantMetrics;
 
@@ -22,6 +23,8 @@ pub struct Tenant {
     weight: u32,
     number: u32,
     is_alone: bool,
+    /// How workers are told of it.
+    tag: Option<TenantTag>,
     metrics: TenantMetrics,
     recent_misses: AtomicU32,
 }
@@ -46,8 +49,8 @@ impl Tenant {
     pub(super) fn unnumbered(name: &str, weight: u32) -> Self {
         let metrics = TenantMetrics::create_table(&[("tenant", name)]);
         let recent_misses = AtomicU32::new(0);
-        let name = name.to_owned();
-        Self { name, weight, number: NOBODY, is_alone: true, metrics, recent_misses }
+        let (tag, name) = (TenantTag::new(name, weight), name.to_owned());
+        Self { name, weight, number: NOBODY, is_alone: true, tag, metrics, recent_misses }
     }
 
     /// Makes a tenant with its number and metrics. `is_alone`: there is no other.
@@ -79,6 +82,12 @@ impl Tenant {
     /// Returns its number: small, and no other tenant's.
     pub fn tenant_number(&self) -> u32 {
         self.number
+    }
+
+    /// Returns how workers are told of it; `None` for whoever has not proven an identity. Also where
+    /// there is no other: another gateway's file may have others.
+    pub(crate) fn worker_tag(&self) -> Option<TenantTag> {
+        self.tag
     }
 
     pub(crate) fn metrics(&self) -> &TenantMetrics {

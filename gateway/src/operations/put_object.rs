@@ -76,6 +76,7 @@ async fn upload_body<R: UploadOperation>(
     }
     let _place = entry.exchange.take_store_place(&entry.mount.ufs).await?;
     let (body, trailers) = take_body(&entry, &mut request, declared)?;
+    let body = entry.exchange.pace_upload(&entry.mount.ufs, body);
     let checks = BodyChecks::from_headers(declared, &request.headers, trailers)?;
     // The trailers are checked here and not sent on: the UFS gets a plain body.
     request.headers.remove("x-amz-trailer");
@@ -116,6 +117,9 @@ async fn upload_body<R: UploadOperation>(
         core.metrics.body_refused(Some(reason));
     }
     let released = verdict.is_released();
+    if released {
+        entry.exchange.cx.tenant().metrics().store_bytes.inc_by(declared);
+    }
     if let Some(error) = verdict.take_error() {
         // Cut before the last frame: the UFS has stored nothing, whatever it or its client says.
         return Err(error);

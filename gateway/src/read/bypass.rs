@@ -51,8 +51,8 @@ impl ObjectReader {
         ufs_answer::keep_headers(&mut response.headers, raw.as_ref());
         if let Some(inner) = response.output.body.take() {
             let rest = BypassBodyRest::from_answer(mount, input, &response.output);
-            response.output.body =
-                Some(StreamingBlob::new(BypassedBody::new(shared, cx, inner, rest, place)));
+            let body = StreamingBlob::new(BypassedBody::new(shared, cx, inner, rest, place));
+            response.output.body = Some(shared.rates.pace_body(&mount.ufs, cx.tenant(), body));
         }
         Ok(response)
     }

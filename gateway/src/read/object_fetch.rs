@@ -278,6 +278,7 @@ impl ObjectFetch {
                 span,
                 ahead_bytes: past_end,
                 trace: self.subject.cx.outgoing_trace(noted.as_deref()),
+                tenant: self.subject.cx.tenant().worker_tag(),
             });
             if ahead && !read.start() {
                 if let Some(noted) = noted {
@@ -417,6 +418,7 @@ impl FetchSubject {
             span,
             ahead_bytes: 0,
             trace,
+            tenant: self.cx.tenant().worker_tag(),
         }))
     }
 
@@ -450,6 +452,7 @@ impl FetchSubject {
         let Self { shared, cx, mount, object, version, version_named } = self.clone();
         shared.metrics.fallback_spans.inc();
         UfsRest::Opening(Box::pin(async move {
+            shared.rates.take_bytes(&mount.ufs, cx.tenant(), range.end - range.start).await;
             let place = shared.places.take_permit(&cx).await.ok_or(FetchError::NoPlace)?;
             let wanted = ReadObject {
                 bucket: mount.bucket.clone(),

@@ -68,6 +68,8 @@ struct Make {
     workers: usize,
     attributes: AttributeFreshness,
     reader: GatewayReadSettings,
+    /// Bytes a second of the store; 0: any.
+    store_rate: u64,
     landings: usize,
 }
 
@@ -77,6 +79,7 @@ impl Default for Make {
             join: Join::Copy,
             workers: 1,
             attributes: AttributeFreshness::Immutable,
+            store_rate: 0,
             reader: GatewayReadSettings {
                 window: ByteSize(4 * BLOCK as u64),
                 ..GatewayReadSettings::default()
@@ -150,7 +153,8 @@ impl Make {
         let registry = Registry::new();
         let tier = CacheTierClient::new(options, placement, peers, arena(self.landings), &registry)
             .unwrap();
-        let settings = GatewaySettings { read: self.reader, ..GatewaySettings::default() };
+        let mut settings = GatewaySettings { read: self.reader, ..GatewaySettings::default() };
+        settings.limits.store_rate_max = ByteSize(self.store_rate);
         let reader = ObjectReader::new(&settings, tier.clone(), &registry).unwrap();
         let mount = Arc::new(MountedBucket {
             name: "train".into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbs3_gateway::auth::IdentityStore;
-use verbs3_settings::TimePeriod;
+use verbs3_settings::{ByteSize, TimePeriod};
 
 use crate::signing::Request;
 use crate::slow::{begin, metrics, slow_put};
@@ -93,6 +93,38 @@ async fn request_over_the_bound_waits_for_its_turn() {
     assert_eq!(status, 404);
     let waits = "verbs3_tenant_waits_total{resource=\"requests\",tenant=\"modest\"} 1\n";
     assert!(metrics(&stage).contains(waits), "{}", metrics(&stage));
+}
+
+#[tokio::test]
+async fn an_upload_does_not_wait_behind_the_bytes_of_another_tenant() {
+    let stage = Stage::start_with(|setup| {
+        setup.identities = three_identities();
+        setup.settings.limits.store_rate_max = ByteSize(64 << 10);
+    })
+    .await;
+    let put = async |key: &str, name: &str, bytes: usize| {
+        let put = Request::new("PUT", &format!("/data/{name}"));
+        let put = by(key, put.header("content-length", &bytes.to_string()));
+        let answer = stage.send(&put, &vec![7; bytes]).await;
+        assert_eq!(answer.status, 200);
+    };
+    let greedy = async {
+        tokio::join!(put("A", "0", 300 << 10), put("B", "1", 300 << 10), put("A", "2", 300 << 10))
+    };
+    let modest = async {
+        let waits = "verbs3_tenant_waits_total{resource=\"store_bytes\",tenant=\"greedy\"}";
+        until(|| metrics(&stage).contains(waits)).await;
+        put("C", "3", 40 << 10).await;
+    };
+    tokio::select! {
+        biased;
+        () = modest => {}
+        _ = greedy => panic!("more than twenty times as much came first"),
+    }
+    let written = "verbs3_tenant_store_bytes_total{tenant=\"modest\"} 40960\n";
+    assert!(metrics(&stage).contains(written), "{}", metrics(&stage));
+    let read = stage.send(&by("C", Request::new("GET", "/data/3")), b"").await;
+    assert_eq!(read.body, vec![7; 40 << 10]);
 }
 
 #[tokio::test]

@@ -7,9 +7,9 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Version of the frames *and* of their order. Raise it with every change that the other side must
-/// know.
-pub(super) const PROTOCOL_VERSION: u32 = 2;
+/// Version in the handshake: of the frames, of their order, *and* of the messages in them. Raise it
+/// with every change that the other side must know. Peers of different versions refuse each other.
+pub const PROTOCOL_VERSION: u32 = 3;
 
 pub(crate) const HEADER_BYTES: usize = 64;
 

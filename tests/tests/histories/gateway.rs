@@ -154,6 +154,7 @@ impl Gateway {
             checksums: false,
             want: whole.then_some(ByteRange::All),
             trace: None,
+            tenant: None,
         };
         match self.tier.open_object(&request).await {
             OpenOutcome::Found(found) => {
@@ -207,6 +208,7 @@ impl Gateway {
                 span,
                 ahead_bytes: 0,
                 trace: None,
+                tenant: None,
             }));
         }
         assert_eq!(at as u64, version.bytes, "{key} version {number}: a body that is not whole");

@@ -343,6 +343,7 @@ mod tests {
             checksums: false,
             want: None,
             trace: None,
+            tenant: None,
         };
         let version = ContentVersion { etag: "\"e\"".into(), bytes: 1, version_id: None };
         let attributes = HeadAttributes {

@@ -264,7 +264,8 @@ impl ObjectOpener {
                 piece_bytes_max: bytes_max,
                 holder: question.and_then(|question| question.holder),
             };
-            let message = WorkerRequest::Open(open).with_trace(request.trace.as_ref());
+            let message =
+                WorkerRequest::Open(open).for_tenant(request.trace.as_ref(), request.tenant);
             Ok::<_, NoMemory>((message.encode(), landing))
         });
         let call = call.ok()?;
@@ -295,6 +296,7 @@ impl ObjectOpener {
                 span: BlockSpan { block: BlockIndex(0), range: at..end },
                 ahead_bytes: 0,
                 trace: request.trace.clone(),
+                tenant: request.tenant,
             });
             if last { rest } else { rest.with_attempt(attempt) }
         });
@@ -340,6 +342,7 @@ impl ObjectOpener {
                 span: BlockSpan { block: BlockIndex(0), range },
                 ahead_bytes: 0,
                 trace: request.trace.clone(),
+                tenant: request.tenant,
             };
             self.spans.read_span_at(request, map, drawn)
         });

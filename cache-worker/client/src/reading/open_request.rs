@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use verbs3_protocol::{ByteRange, ObjectKey, TraceContext};
+use verbs3_protocol::{ByteRange, ObjectKey, TenantTag, TraceContext};
 
 /// An object to open, and how fresh its attributes have to be.
 #[derive(Debug, Clone)]
@@ -17,4 +17,6 @@ pub struct OpenRequest {
     pub want: Option<ByteRange>,
     /// Trace context of the client's request, where it is traced.
     pub trace: Option<TraceContext>,
+    /// The tenant that the client belongs to.
+    pub tenant: Option<TenantTag>,
 }

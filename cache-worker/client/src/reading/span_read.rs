@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 use verbs3_protocol::{
     BlockSpan, CacheVerdict, ContentVersion, ObjectKey, ReadMessage, ReadSource, RefusalKind,
-    TraceContext, WorkerRefusal, WorkerRequest,
+    TenantTag, TraceContext, WorkerRefusal, WorkerRequest,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::landing::Landing;
@@ -51,6 +51,8 @@ pub struct SpanRequest {
     pub ahead_bytes: u32,
     /// Trace context of the client's request, where it is traced.
     pub trace: Option<TraceContext>,
+    /// The tenant that the client belongs to.
+    pub tenant: Option<TenantTag>,
 }
 
 /// Most calls that only continue a short answer of the same worker.
@@ -237,7 +239,7 @@ impl SpanRead {
         &self,
         SpanCandidate { worker, replica }: SpanCandidate,
     ) -> Result<SpanReadLeg, NoMemory> {
-        let SpanRequest { object, version, span, ahead_bytes, trace } = &self.request;
+        let SpanRequest { object, version, span, ahead_bytes, trace, tenant } = &self.request;
         let (geometry, range) = (self.reader.asker.options.geometry, self.at..span.range.end);
         let read = ReadMessage {
             object: ObjectKey::clone(object),
@@ -249,7 +251,7 @@ impl SpanRead {
             ahead_bytes: *ahead_bytes,
             from: if replica { ReadSource::Replica } else { ReadSource::Owner },
         };
-        let message = WorkerRequest::Read(read).with_trace(trace.as_ref());
+        let message = WorkerRequest::Read(read).for_tenant(trace.as_ref(), *tenant);
         let call = worker.peer.call_with(|wants_landing| {
             let lease = || {
                 let cuts: Vec<usize> = geometry.page_cuts(&range).collect();

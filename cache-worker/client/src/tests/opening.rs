@@ -18,6 +18,7 @@ pub(super) fn request(tier: &CacheTierClient, want: Option<ByteRange>) -> OpenRe
         checksums: false,
         want,
         trace: None,
+        tenant: None,
     }
 }
 

@@ -13,6 +13,7 @@ pub(super) fn read(tier: &Arc<CacheTierClient>, owner: &str, start: u32) -> Span
         span: BlockSpan { block: BlockIndex(0), range: start..END },
         ahead_bytes: 0,
         trace: None,
+        tenant: None,
     })
 }
 

@@ -39,7 +39,19 @@ fn any_request_keeps_its_trace() {
     for question in [open().question, WorkerRequest::Standing] {
         let traced = question.clone().with_trace(Some(&context()));
         let received = RequestEnvelope::decode(&traced.encode()).unwrap();
-        assert_eq!(received, RequestEnvelope { trace: Some(context()), question });
+        assert_eq!(received, RequestEnvelope { trace: Some(context()), tenant: None, question });
+    }
+}
+
+#[test]
+fn any_request_keeps_the_tenant_that_it_is_asked_for() {
+    let tenant = TenantTag::new("vision", 3);
+    for question in [open().question, WorkerRequest::Standing] {
+        for trace in [None, Some(context())] {
+            let sent = question.clone().for_tenant(trace.as_ref(), tenant);
+            let received = RequestEnvelope::decode(&sent.encode()).unwrap();
+            assert_eq!(received, RequestEnvelope { trace, tenant, question: question.clone() });
+        }
     }
 }
 
@@ -62,9 +74,9 @@ fn an_answer_to_another_question_is_refused_and_named() {
     assert_eq!(other.to_string(), "it answered another question, with its standing");
 }
 
-/// Reads are the most frequent messages: two bytes beside what they ask.
+/// Reads are the most frequent messages: three bytes beside what they ask.
 #[test]
-fn a_read_without_a_trace_costs_two_bytes_beside_its_fields() {
+fn a_read_of_nobody_costs_three_bytes_beside_its_fields() {
     let read = ReadMessage {
         object: ObjectKey { volume: ObjectVolume::new("local", "train"), key: "a".into() },
         version: ContentVersion { etag: "\"e\"".into(), bytes: 7, version_id: None },
@@ -76,7 +88,18 @@ fn a_read_without_a_trace_costs_two_bytes_beside_its_fields() {
         from: ReadSource::Owner,
     };
     let fields = postcard::to_stdvec(&read).unwrap().len();
-    assert_eq!(read.into_request().with_trace(None).encode().len(), fields + 2);
+    assert_eq!(read.into_request().with_trace(None).encode().len(), fields + 3);
+}
+
+/// A peer of another release must not take one message for another. If this fails, raise
+/// `PROTOCOL_VERSION` in `rdma/src/calls/frame.rs`, then change what is expected here.
+#[test]
+fn an_envelope_is_laid_out_as_the_handshakes_version_says() {
+    let tenant = TenantTag::new("ab", 3);
+    let [plain, tagged] = [None, tenant]
+        .map(|tenant| WorkerRequest::Standing.for_tenant(None, tenant).encode().to_vec());
+    assert_eq!(plain, [0, 0, 9]);
+    assert_eq!(tagged, [0, 1, 2, b'a', b'b', 3, 9]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::super::folder_store::{FolderPageStore, PageWriteOutcome};
 use super::super::metrics::{CorruptPart, DiskMetrics, FolderMetrics, MediumOperation};
 use super::super::segment_medium::{MediumErrorKind, SegmentMedium};
 use crate::digest::{PageKey, VersionDigest};
+use crate::tenants::{TenantAccount, TenantAccounts};
 
 pub(super) const SEGMENT: u64 = 256 << 10;
 pub(super) const FOLDER: FolderId = FolderId(99);
@@ -25,6 +26,7 @@ pub(super) struct Options {
     pub(super) age_max: Option<Duration>,
     pub(super) pages_max: u64,
     pub(super) rules: HashMap<u64, VolumeQuotaRule>,
+    pub(super) tenants: Arc<TenantAccounts>,
 }
 
 impl Default for Options {
@@ -35,6 +37,7 @@ impl Default for Options {
             age_max: None,
             pages_max: u64::MAX,
             rules: HashMap::new(),
+            tenants: Arc::default(),
         }
     }
 }
@@ -55,6 +58,7 @@ impl Bed {
             options.rules.clone(),
         );
         index.pages_max = options.pages_max;
+        index.tenants = options.tenants.clone();
         let path = Path::new("/simulated");
         let folder =
             FolderPageStore::open_medium(path, FOLDER, Box::new(medium), index, &metrics).unwrap();
@@ -77,7 +81,10 @@ impl Bed {
     /// Whether the page is there. Panics if it is, and is wrong.
     pub(super) fn serves(&self, page: &Page, now_s: u32) -> bool {
         let mut bytes = vec![0xee; page.length as usize];
-        let Some(found) = self.folder.read(page.key(), &mut bytes, now_s) else { return false };
+        let Some(found) = self.folder.read(page.key(), &mut bytes, now_s, TenantAccount::NOBODY)
+        else {
+            return false;
+        };
         assert!(bytes == page.content(), "page {} holds other bytes", page.number);
         assert_eq!(found, page.header().checksum, "page {} has another checksum", page.number);
         true
@@ -136,6 +143,7 @@ impl Page {
             sequence: 0,
             written_s: 0,
             pinned_until_s: 0,
+            tenant: 0,
         }
     }
 

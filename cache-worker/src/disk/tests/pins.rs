@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::super::folder_store::PageWriteOutcome;
 use super::super::metrics::DiskEvictionReason;
 use super::super::simulated_medium::{MediumFaults, SimulatedMedium};
-use super::super::{DiskTier, WorkerDiskSettings};
+use super::super::{DiskTier, DiskTierParts, WorkerDiskSettings};
 use super::bed::{Bed, Gated, Options, Page};
 use verbs3_settings::TimePeriod;
 
@@ -32,7 +32,13 @@ fn with_folders(folders: &[(&Gated<SimulatedMedium>, &[Page])]) -> DiskTier {
     let stall_max = TimePeriod::from_millis(1);
     let settings = WorkerDiskSettings { stall_max, ..WorkerDiskSettings::default() };
     let folders = beds.into_iter().map(|bed| bed.folder).collect();
-    DiskTier::new(&settings, folders, metrics, 1 << 20, Arc::new(|_| false)).unwrap()
+    let parts = DiskTierParts {
+        metrics,
+        arena_bytes: 1 << 20,
+        resident: Arc::new(|_| false),
+        tenants: Arc::default(),
+    };
+    DiskTier::new(&settings, folders, parts).unwrap()
 }
 
 fn later() -> Option<SystemTime> {

@@ -9,6 +9,9 @@ use super::super::folder_store::PageWriteOutcome;
 use super::super::simulated_medium::SimulatedMedium;
 use super::super::slot_allocation::DiskSlotRefusal;
 use super::bed::{Bed, Options, Page, SEGMENT};
+use crate::tenants::{TenantAccounts, TenantRules, TenantTier};
+use std::sync::Arc;
+use verbs3_protocol::TenantTag;
 
 fn page(number: u64) -> Page {
     Page { number, length: 4096 }
@@ -200,4 +203,79 @@ fn more_pages_than_the_index_may_have_are_not_kept() {
     let bed = Bed::open(medium, &Options { pages_max: 5, ..Options::default() });
     assert_eq!(bed.folder.held().0.pages, 5);
     assert_eq!(bed.write(&page(999), 1), PageWriteOutcome::Done);
+}
+
+/// Accounts over a disk of so many bytes, of which half is kept for the active tenants.
+fn shared_disk(capacity: u64) -> Arc<TenantAccounts> {
+    share_disk(capacity, 50)
+}
+
+fn share_disk(capacity: u64, share_percent: u32) -> Arc<TenantAccounts> {
+    let active_for = Duration::from_secs(100);
+    let rules = TenantRules { share_percent, active_for, reserve_percent: 0 };
+    let tenants = TenantAccounts::new(rules, verbs3_metrics::TableFamily::default());
+    tenants.set_capacity(TenantTier::Disk, capacity, 0);
+    Arc::new(tenants)
+}
+
+#[test]
+fn a_scan_takes_no_tenant_below_its_share_of_a_disk_after_a_restart_too() {
+    let medium = SimulatedMedium::new(1);
+    let open = || {
+        let tenants = shared_disk(SEGMENT);
+        let options = Options { capacity: SEGMENT, tenants: tenants.clone(), ..Options::default() };
+        (Bed::open(medium.clone(), &options), tenants)
+    };
+    let write = |bed: &Bed, tenants: &TenantAccounts, name: &str, number: u64| {
+        let account = tenants.note_request(TenantTag::new(name, 1).as_ref(), 0);
+        let header = PageHeader { tenant: tenants.stored_hash(account), ..page(number).header() };
+        bed.folder.write(header, &page(number).content(), &|_| false, 1)
+    };
+    let (bed, tenants) = open();
+    for number in 0..10 {
+        assert_eq!(write(&bed, &tenants, "victim", number), PageWriteOutcome::Done);
+    }
+    for number in 100..500 {
+        assert_eq!(write(&bed, &tenants, "scan", number), PageWriteOutcome::Done);
+    }
+    let is_there = |bed: &Bed| (0..10).all(|number| bed.folder.lists_page(page(number).key()));
+    assert!(is_there(&bed));
+    drop(bed);
+    let (bed, tenants) = open();
+    tenants.note_request(TenantTag::new("victim", 1).as_ref(), 0);
+    for number in 500..900 {
+        assert_eq!(write(&bed, &tenants, "scan", number), PageWriteOutcome::Done);
+    }
+    assert!(is_there(&bed), "pages say whose they are");
+    // Without the other tenant everything is the scan's.
+    tenants.note_request(TenantTag::new("scan", 1).as_ref(), 200);
+    tenants.look_over(200);
+    for number in 1000..1400 {
+        assert_eq!(write(&bed, &tenants, "scan", number), PageWriteOutcome::Done);
+    }
+    assert!((0..10).all(|number| !bed.folder.lists_page(page(number).key())));
+}
+
+/// Slots of one width, some in each segment, must not keep another tenant from its share.
+#[test]
+fn segments_of_another_width_keep_nobody_from_its_share() {
+    let capacity = 8 * SEGMENT;
+    let tenants = share_disk(capacity, 100);
+    let options = Options { capacity, tenants: tenants.clone(), ..Options::default() };
+    let bed = Bed::open(SimulatedMedium::new(1), &options);
+    let [small, large] =
+        ["small", "large"].map(|name| tenants.note_request(TenantTag::new(name, 1).as_ref(), 0));
+    let write = |account, page: Page| {
+        let header = PageHeader { tenant: tenants.stored_hash(account), ..page.header() };
+        bed.folder.write(header, &page.content(), &|_| false, 1)
+    };
+    for number in 0..400 {
+        write(small, page(number));
+    }
+    let held = |account| tenants.held_bytes(TenantTier::Disk, account);
+    for number in 1000..1040 {
+        assert_eq!(write(large, Page { number, length: 16 << 10 }), PageWriteOutcome::Done);
+    }
+    assert!(held(large) >= 40 * (16 << 10) - SEGMENT, "{} of {capacity}", held(large));
+    assert!(held(small) > 0);
 }

@@ -46,6 +46,7 @@ impl Tables {
             sequence: number + 1,
             written_s: 1,
             pinned_until_s: 0,
+            tenant: 0,
         };
         (number < self.pages)
             .then(|| header.encode(HeaderLocation { folder: FOLDER, segment, era: 1, slot }))

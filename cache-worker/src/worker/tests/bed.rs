@@ -10,8 +10,8 @@ use verbs3_protocol::{
     AnnounceMessage, BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict,
     ContentVersion, Epoch, ForgetMessage, GoneVersion, HomeAcknowledgement, LeaseHolder,
     ListedAttributes, ListedEntry, ListingMessage, ObjectKey, ObjectVolume, OpenMessage,
-    OpenObjectReply, ReadMessage, ReadSource, RefusalKind, ReportMessage, WorkerReply as Message,
-    WorkerRequest, WriteId, WriteLeaseState, WriteOutcome,
+    OpenObjectReply, ReadMessage, ReadSource, RefusalKind, ReportMessage, TenantTag,
+    WorkerReply as Message, WorkerRequest, WriteId, WriteLeaseState, WriteOutcome,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
@@ -236,6 +236,15 @@ impl Bed {
     }
 
     pub(super) fn call(&self, request: &WorkerRequest) -> OutgoingCall {
+        self.call_for(None, request)
+    }
+
+    /// Calls for a tenant.
+    pub(super) fn call_for(
+        &self,
+        tenant: Option<TenantTag>,
+        request: &WorkerRequest,
+    ) -> OutgoingCall {
         let segments: Vec<usize> = match request {
             WorkerRequest::Open(open) => {
                 BlockGeometry::DEFAULT.page_cuts(&(0..open.piece_bytes_max)).collect()
@@ -249,7 +258,7 @@ impl Bed {
             .connection
             .wants_landing()
             .then(|| Landing::allocate_segments(&self.landings, &segments).unwrap());
-        self.connection.start_call(request.clone().with_trace(None).encode(), landing)
+        self.connection.start_call(request.clone().for_tenant(None, tenant).encode(), landing)
     }
 
     pub(super) async fn ask(&self, request: WorkerRequest) -> Got {

@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use verbs3_protocol::RefusalKind;
+use verbs3_protocol::{RefusalKind, TenantTag, WorkerRequest};
 use verbs3_rdma::inprocess::InProcessMode;
 
-use super::bed::{BLOCK, Bed, BedWorker, PAGE, modes, open, read, with_settings};
+use super::bed::{BLOCK, Bed, BedWorker, PAGE, collect, modes, open, read, with_settings};
 use super::store::Stored;
+use crate::fill::UfsReadPermit;
 use crate::settings::WorkerSettings;
 use verbs3_settings::{ByteSize, TimePeriod};
 
@@ -197,4 +199,86 @@ async fn more_checks_than_configured_are_busy() {
     };
     let (got, ()) = tokio::join!(opens, release);
     assert_eq!(got.iter().filter(|got| got.refused() == Some(&RefusalKind::Busy)).count(), 1);
+}
+
+/// Has a scan take all turns of fills, then wait for more, and another tenant come last. Returns who
+/// is served first when a turn becomes free.
+async fn serve_after_scan(bed: Bed, free: impl FnOnce(UfsReadPermit)) -> &'static str {
+    let account = |name| {
+        let tag = TenantTag::new(name, 1);
+        bed.worker.tenants.note_request(tag.as_ref(), 0)
+    };
+    let source = bed.worker.volumes.find_source(&super::bed::volume()).unwrap();
+    let (scan, victim) = (account("scan"), account("victim"));
+    let held = bed.worker.filler.acquire_read_permit(&source.ufs, PAGE, scan).await.unwrap();
+    let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
+    let all = [("scan", scan), ("scan", scan), ("scan", scan), ("victim", victim)];
+    for ((name, who), waiting) in all.into_iter().zip(1..) {
+        let (filler, sender) = (bed.worker.filler.clone(), sender.clone());
+        let source = source.clone();
+        tokio::spawn(async move {
+            let permit = filler.acquire_read_permit(&source.ufs, PAGE, who).await;
+            let _ = sender.send((name, permit.is_ok()));
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(bed.worker.metrics.fills_queued.get(), waiting, "it waits");
+    }
+    free(held);
+    let (first, is_ok) = served.recv().await.unwrap();
+    assert!(is_ok);
+    first
+}
+
+#[tokio::test]
+async fn a_fill_does_not_wait_behind_the_scan_of_another_tenant() {
+    let one_turn = with_settings(|settings| settings.fill.in_flight_max = 1);
+    let bed = Bed::with(InProcessMode::Share, 32, one_turn);
+    assert_eq!(serve_after_scan(bed, drop).await, "victim", "it came last");
+}
+
+/// Turns are free all the time. Only the bytes of a second are scarce.
+#[tokio::test]
+async fn the_bytes_a_second_of_a_store_are_shared_by_tenants() {
+    let slow = with_settings(|settings| settings.fill.store_rate_max = ByteSize(PAGE));
+    let bed = Bed::with(InProcessMode::Share, 32, slow);
+    assert_eq!(serve_after_scan(bed, drop).await, "victim", "it came last");
+}
+
+#[tokio::test]
+async fn a_page_that_another_tenant_asked_for_first_comes_at_the_readers_own_turn() {
+    let one_turn = with_settings(|settings| settings.fill.in_flight_max = 1);
+    let bed = Bed::with(InProcessMode::Share, 32, one_turn);
+    let stored = Stored::new(1, PAGE);
+    let [scan, victim] = ["scan", "victim"].map(|name| TenantTag::new(name, 1));
+    let page_of = |tenant, key: &str| {
+        collect(bed.call_for(tenant, &WorkerRequest::Read(read(key, &stored, 0, 0..PAGE as u32))))
+    };
+    let keys = ["first", "second", "third", "wanted"];
+    keys.iter().for_each(|key| bed.store.put(key, stored.clone()));
+    bed.store.hold();
+    let mut scans = futures::stream::FuturesUnordered::new();
+    for (key, waiting) in keys.iter().zip(0..) {
+        let mut page = Box::pin(page_of(scan, key));
+        while bed.worker.metrics.fills_queued.get() < waiting
+            || bed.worker.metrics.fills_in_flight.get() < 1
+        {
+            assert!(futures::poll!(&mut page).is_pending());
+            tokio::task::yield_now().await;
+        }
+        scans.push(async move { page.await.map(|_| *key) });
+    }
+    let mut wanted = Box::pin(page_of(victim, "wanted"));
+    for _ in 0..1000 {
+        assert!(futures::poll!(&mut wanted).is_pending());
+        tokio::task::yield_now().await;
+    }
+    bed.store.release();
+    let mut order = Vec::new();
+    while let Some(done) = scans.next().await {
+        order.push(done.unwrap());
+    }
+    assert_eq!(order[..2], ["first", "wanted"], "{order:?}");
+    assert_eq!(wanted.await.unwrap().bytes, stored.content(0..PAGE));
 }

@@ -446,6 +446,7 @@ impl Bed {
                 checksums: false,
                 want: Some(ByteRange::All),
                 trace: None,
+                tenant: None,
             };
             let OpenOutcome::Found(found) = self.tier.open_object(&open).await else {
                 panic!("{key} was not found")
@@ -455,7 +456,14 @@ impl Bed {
             let mut bytes = Vec::new();
             for span in GEOMETRY.cut_spans(0..version.bytes) {
                 let (object, version) = (object.clone(), version.clone());
-                let request = SpanRequest { object, version, span, ahead_bytes: 0, trace: None };
+                let request = SpanRequest {
+                    object,
+                    version,
+                    span,
+                    ahead_bytes: 0,
+                    trace: None,
+                    tenant: None,
+                };
                 let mut read = self.tier.read_span(request);
                 loop {
                     match read.next().await {

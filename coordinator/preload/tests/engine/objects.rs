@@ -26,6 +26,7 @@ async fn length(bed: &Bed, key: &str) -> Option<u64> {
         checksums: false,
         want: Some(ByteRange::All),
         trace: None,
+        tenant: None,
     };
     match bed.tier.open_object(&open).await {
         OpenOutcome::Found(found) => Some(found.opened.attributes.version.bytes),

@@ -1,6 +1,8 @@
 //! Workers that die, memory that runs out, clients in excess: right bytes, or a clean answer.
 
 use super::*;
+use crate::auth::Tenant;
+use crate::tenant_metrics::SharedResource;
 
 #[tokio::test]
 async fn a_worker_that_dies_in_the_middle_of_a_body_is_not_seen() {
@@ -30,6 +32,25 @@ async fn without_any_worker_reads_go_to_the_store() {
     }
     let input = HeadObjectInput { bucket: "train".into(), key: "k".into(), ..Default::default() };
     assert_eq!(bed.head(input).await.unwrap().output.content_length, Some(expected.len() as i64));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_past_the_workers_keeps_to_the_stores_rate() {
+    let waits = || Tenant::unknown().metrics().waits[SharedResource::StoreBytes].get();
+    for (dies_at, verdict) in [(None, "bypass"), (Some(3), "miss")] {
+        let bed = Make { store_rate: BLOCK as u64, ..Make::default() }.bed().await;
+        let expected = content(3, 5 * BLOCK + 1);
+        bed.put("k", &expected).await;
+        match dies_at {
+            None => bed.faults[0].refuse_connects(1000),
+            Some(event) => bed.faults[0].drop_at_event(event),
+        }
+        let before = waits();
+        let mut got = bed.get(of("k")).await;
+        assert!(got.body().await.0 == expected);
+        assert_eq!(got.verdict().0, verdict);
+        assert!(waits() > before, "{verdict}");
+    }
 }
 
 #[tokio::test]
