@@ -14,6 +14,7 @@ mod fake_devices;
 #[cfg(test)]
 mod hostile;
 mod pinned_runtime;
+mod pinning_turn;
 pub(crate) mod port_counters;
 mod queue_pair_wire;
 mod queue_terms;

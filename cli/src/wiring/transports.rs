@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, Shared, join_all};
+use futures::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use verbs3_config::{
     FeatureSwitch, ProcessSettings, TcpSettings, VerbsMode, VerbsSettings, WorkerSettings,
@@ -327,23 +329,24 @@ struct RailAttempts {
     /// The configuration insists on one rail that works.
     insists: bool,
     /// The error of each; `None` for a rail that is open.
-    outcomes: Shared<BoxFuture<'static, Vec<Option<String>>>>,
+    outcomes: Vec<Shared<BoxFuture<'static, Option<String>>>>,
 }
 
 impl RailAttempts {
     fn new(verbs: &VerbsSettings, attempts: Vec<(String, FirstAttempt)>) -> Self {
-        let outcomes = attempts.into_iter().map(|(name, attempt)| async move {
-            attempt.first_error().await.map(|error| format!("{name}: {error}"))
+        let outcomes = attempts.into_iter().map(|(name, attempt)| {
+            let told =
+                async move { attempt.first_error().await.map(|error| format!("{name}: {error}")) };
+            told.boxed().shared()
         });
-        let insists = verbs.mode == VerbsMode::On;
-        Self { insists, outcomes: join_all(outcomes).boxed().shared() }
+        Self { insists: verbs.mode == VerbsMode::On, outcomes: outcomes.collect() }
     }
 
     /// Waits for the rails, but not for long: whoever asks for them meanwhile would do without them
     /// for a while.
     async fn give_head_start(&self) {
         // Without them it goes on as well.
-        let _ = tokio::time::timeout(RAILS_HEAD_START, self.outcomes.clone()).await;
+        let _ = tokio::time::timeout(RAILS_HEAD_START, join_all(self.outcomes.clone())).await;
     }
 
     /// Waits for the rails where the configuration insists. One that works is enough: the others
@@ -352,11 +355,17 @@ impl RailAttempts {
         if !self.insists {
             return Ok(());
         }
-        let outcomes = self.outcomes.clone().await;
-        if outcomes.is_empty() || outcomes.iter().any(Option::is_none) {
+        let mut outcomes: FuturesUnordered<_> = self.outcomes.iter().cloned().collect();
+        let mut told = Vec::new();
+        while let Some(outcome) = outcomes.next().await {
+            match outcome {
+                Some(error) => told.push(error),
+                None => return Ok(()),
+            }
+        }
+        if told.is_empty() {
             return Ok(());
         }
-        let told: Vec<String> = outcomes.into_iter().flatten().collect();
         bail!(
             "verbs.mode is \"on\", and no rail can be used ({}); `verbs3 doctor` says more",
             told.join("; ")

@@ -18,12 +18,12 @@ pub(super) fn pair_rail(
     let of_index = theirs.get(index % theirs.len().max(1)).copied()?;
     let is_near =
         |rail: &SocketAddr| subnet.is_some_and(|subnet| subnet.contains_address(rail.ip()));
-    // A rail that is down tells no address, so it may be the one of this subnet.
-    let Some(other) = of_index.filter(|rail| !is_near(rail)) else {
+    if of_index.as_ref().is_some_and(is_near) {
         return Some(of_index);
-    };
+    }
     let near: Vec<SocketAddr> = theirs.iter().flatten().copied().filter(is_near).collect();
-    Some(Some(near.get(index % near.len().max(1)).copied().unwrap_or(other)))
+    // A rail that is down tells no address, so it may be the one of this subnet.
+    Some(near.get(index % near.len().max(1)).copied().or(of_index))
 }
 
 #[cfg(test)]
@@ -66,5 +66,17 @@ mod tests {
         let theirs = rails(&["down", "10.1.0.8:9403"]);
         assert_eq!(pair_rail(0, subnet("10.0.0.7"), &theirs), Some(None));
         assert_eq!(pair_rail(0, subnet("10.0.0.7"), &[]), None);
+    }
+
+    #[test]
+    fn a_rail_that_is_down_takes_no_rail_of_another_subnet_along() {
+        let theirs = rails(&["down", "10.0.0.8:9403"]);
+        assert_eq!(pair_rail(0, subnet("10.0.0.7"), &theirs), Some(theirs[1]));
+        let [one, other] = ["10.0.0.7", "10.1.0.7"].map(subnet);
+        let theirs = rails(&["10.1.0.8:9403", "down"]);
+        assert_eq!(
+            [pair_rail(0, one, &theirs), pair_rail(1, other, &theirs)],
+            [Some(theirs[0]); 2]
+        );
     }
 }

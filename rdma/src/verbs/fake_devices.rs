@@ -44,6 +44,8 @@ fn make_happen(what: u16, device: IpAddr) {
 fn test_options() -> VerbsOptions {
     let mut options = VerbsOptions::new(HandshakeSecret::new("the cluster's secret"));
     options.reopen_max = Duration::from_millis(100);
+    // What ends a connection here is what its device says.
+    options.heartbeat = Duration::from_secs(3600);
     options
 }
 
@@ -184,6 +186,33 @@ async fn moves_at(news: u16, host: u8) {
 async fn fake_rail_follows_its_address_and_keeps_what_is_registered() {
     moves_at(ADDRESS_CHANGE, 23).await;
     moves_at(GID_CHANGE, 24).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_rail_without_an_address_still_hears_of_its_port() {
+    let address: IpAddr = "127.0.0.26".parse().unwrap();
+    let is_there = Arc::new(AtomicU8::new(1));
+    let looked_up = is_there.clone();
+    let place = RailPlace::new(0, "away", move || match looked_up.load(Ordering::Relaxed) {
+        1 => Ok(address),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    });
+    let rail = TestRail::open_at(place).await;
+    let connection = rail.assert_works().await;
+    is_there.store(0, Ordering::Relaxed);
+    make_happen(GID_CHANGE, address);
+    wait_until("both sides are down", || {
+        rail.server.local_addr().is_none() && rail.transport.current_rail().is_none()
+    })
+    .await;
+    assert!(connection.broken_reason().is_none(), "its path is as good as before");
+    make_happen(PORT_DOWN, address);
+    wait_until("the connection is over", || connection.broken_reason().is_some()).await;
+    is_there.store(1, Ordering::Relaxed);
+    make_happen(PORT_UP, address);
+    wait_until("both sides are up again", || rail.is_up()).await;
+    rail.assert_works().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -74,6 +74,8 @@ pub(super) struct RailDevice {
     /// Receive buffers of all connections, where the device has shared queues and the options allow
     /// them.
     pub(super) shared: Option<Arc<SharedRing>>,
+    /// Linux's soft-RoCE, some habits of which need care.
+    pub(super) is_soft_roce: bool,
 }
 
 impl RailDevice {
@@ -105,7 +107,8 @@ impl RailDevice {
         let regions = RailRegions::new(domain.clone(), arena, terms);
         let shared =
             if options.shared_receive { shared_ring(&label, &domain, options) } else { None };
-        Ok(Self { domain, health, windows, regions, usage, shared })
+        let is_soft_roce = is_soft_roce(&device);
+        Ok(Self { domain, health, windows, regions, usage, shared, is_soft_roce })
     }
 
     /// Returns true if `id` is bound to this device and port, and the device works.
@@ -114,6 +117,12 @@ impl RailDevice {
             && id.device_context() == Some(self.domain.device_context())
             && id.device_port() == Some(self.domain.device_port())
     }
+}
+
+/// Returns whether a device is Linux's soft-RoCE. Hardware describes itself as other things.
+fn is_soft_roce(device: &str) -> bool {
+    let description = std::fs::read_to_string(format!("/sys/class/infiniband/{device}/node_desc"));
+    description.is_ok_and(|description| description.trim() == "rxe")
 }
 
 fn make_window_pool(rail: &str, domain: &Arc<ProtectionDomain>) -> Option<Arc<MemoryWindowPool>> {

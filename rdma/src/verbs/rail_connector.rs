@@ -203,7 +203,13 @@ impl RailConnector {
 
     fn install_rail(&self, rail: Arc<OpenRail>) {
         *self.label.lock() = rail.rail.metric_label();
-        *self.rail.lock() = Some(rail);
+        self.replace_rail(Some(rail));
+    }
+
+    fn replace_rail(&self, rail: Option<Arc<OpenRail>>) {
+        let before = std::mem::replace(&mut *self.rail.lock(), rail);
+        // Behind the lock, which every call takes: it may be the last one.
+        drop(before);
     }
 
     /// Has the rail while it can be used. Drops it when its device is removed, since the removal
@@ -213,7 +219,7 @@ impl RailConnector {
             loop {
                 match keeper.next_change().await {
                     RailChange::Up(rail) => self.install_rail(rail),
-                    RailChange::Out => *self.rail.lock() = None,
+                    RailChange::Out => self.replace_rail(None),
                 }
             }
         };

@@ -60,6 +60,8 @@ struct KeptRail {
     rail: Arc<OpenRail>,
     watch: RailWatch,
     is_port_down: bool,
+    /// The last attempt failed, so only the news of its device count.
+    is_away: bool,
 }
 
 impl RailKeeper {
@@ -113,15 +115,26 @@ impl RailKeeper {
 
     fn take_outcome(&mut self, opened: io::Result<RailWithEvents>) -> io::Result<Arc<OpenRail>> {
         let kept = self.open.take();
-        let installed = opened.and_then(|(rail, manager)| match kept {
-            Some(kept) if Arc::ptr_eq(&kept.rail.device, &rail.device) => {
-                Ok(KeptRail { rail, ..kept })
+        let installed = match opened {
+            Ok((rail, manager)) => match kept {
+                Some(kept) if Arc::ptr_eq(&kept.rail.device, &rail.device) => {
+                    Ok(KeptRail { rail, is_away: false, ..kept })
+                }
+                _ => RailWatch::new(&rail.device, manager).map(|watch| KeptRail {
+                    rail,
+                    watch,
+                    is_port_down: false,
+                    is_away: false,
+                }),
+            },
+            Err(error) => {
+                // Its connections live on, and its address may come back with its port.
+                let opener = self.opener.lock();
+                let kept = kept.filter(|kept| opener.keeps_device(&kept.rail.device));
+                self.open = kept.map(|kept| KeptRail { is_away: true, ..kept });
+                Err(error)
             }
-            _ => {
-                let watch = RailWatch::new(&rail.device, manager)?;
-                Ok(KeptRail { rail, watch, is_port_down: false })
-            }
-        });
+        };
         match installed {
             Ok(kept) => {
                 let rail = kept.rail.clone();
@@ -178,10 +191,10 @@ impl RailKeeper {
             self.is_due = true;
             return None;
         }
+        let outcome = self.take_outcome(opened);
         if std::mem::take(&mut self.is_stale) {
             self.start_attempt();
         }
-        let outcome = self.take_outcome(opened);
         let is_port_down = self.open.as_ref().is_some_and(|kept| kept.is_port_down);
         let (change, error) = match outcome {
             Ok(rail) => {
@@ -205,6 +218,11 @@ impl RailKeeper {
                 kept.is_port_down = true;
                 self.presence.record_outage("its port is down");
                 Some(RailChange::Out)
+            }
+            Ok(RailNews::PortBack) if kept.is_away => {
+                kept.is_port_down = false;
+                self.start_attempt();
+                None
             }
             Ok(RailNews::PortBack) => {
                 kept.is_port_down = false;

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::VerbsOptions;
+use super::pinning_turn::{PINNING_TURNS, PinningTurn};
 use super::rail::{ArenaPurpose, OpenRail, RailDevice, RailIdentity};
 use super::rail_presence::RailPlace;
 use super::sys::{CmId, EventChannel, EventKind};
@@ -21,6 +22,8 @@ pub(super) struct RailOpener {
     usage: ArenaPurpose,
     options: VerbsOptions,
     kept: Option<KeptDevice>,
+    /// While this rail has pinned a part, and there is no memory for the rest.
+    turn: Option<PinningTurn>,
 }
 
 /// A device, and the channel that reports its end.
@@ -52,7 +55,7 @@ impl RailOpener {
         usage: ArenaPurpose,
         options: &VerbsOptions,
     ) -> Self {
-        Self { place, arena, usage, options: options.clone(), kept: None }
+        Self { place, arena, usage, options: options.clone(), kept: None, turn: None }
     }
 
     /// Opens the rail where it is now, and registers the arena. What an earlier attempt registered
@@ -76,13 +79,31 @@ impl RailOpener {
         let KeptDevice { device, manager } = kept;
         let (name, port) = device.domain.device_port();
         let rail = RailIdentity { device: name, port, address };
-        device.regions.register_missing(&rail.metric_label())?;
+        let registered = device.regions.register_missing(&rail.metric_label());
+        self.turn = match &registered {
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+                self.turn.take().or_else(|| PINNING_TURNS.try_take())
+            }
+            _ => None,
+        };
+        if let Err(error) = registered {
+            if self.turn.is_none() && error.raw_os_error() == Some(libc::ENOMEM) {
+                self.kept = None;
+            }
+            return Err(error);
+        }
         let subnet = rails::subnet_of(address);
         Ok((Arc::new(OpenRail { rail, subnet, device }), manager))
     }
 
     /// Forgets the device, which has gone: it can't go while something holds it.
     pub(super) fn forget_device(&mut self) {
-        self.kept = None;
+        (self.kept, self.turn) = (None, None);
+    }
+
+    /// Returns whether the next attempt would take this device again.
+    pub(super) fn keeps_device(&self, device: &Arc<RailDevice>) -> bool {
+        let kept = self.kept.as_ref();
+        kept.is_some_and(|kept| Arc::ptr_eq(&kept.device, device)) && !device.health.is_fatal()
     }
 }

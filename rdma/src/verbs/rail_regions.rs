@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::pinned_runtime::unpin_thread;
 use super::sys::{MemoryRegion, ProtectionDomain, RegionTerms};
 use crate::arena::Arena;
 use crate::metrics::{GaugeGuard, rail_metrics};
@@ -21,6 +22,9 @@ const REGION_BYTES_MAX: u64 = 64 << 30;
 /// Threads that register one rail's regions. All rails register at once, and pinning of one process
 /// stops to gain beyond some 16 threads.
 const THREADS_MAX: usize = 4;
+
+/// Longest arena that is given back where it is dropped. Unpinning of a longer one takes a while.
+const DROPPED_INLINE_BYTES_MAX: usize = 256 << 20;
 
 /// The regions of one rail. The same ones serve until the device goes, however often the rail's
 /// address changes.
@@ -109,6 +113,24 @@ impl RailRegions {
     #[cfg(test)]
     pub(super) fn count_registered(&self) -> (usize, usize) {
         (self.regions.iter().filter_map(OnceLock::get).count(), self.regions.len())
+    }
+}
+
+impl Drop for RailRegions {
+    fn drop(&mut self) {
+        let regions = std::mem::take(&mut self.regions);
+        if self.bytes <= DROPPED_INLINE_BYTES_MAX {
+            return;
+        }
+        // The last connection of a rail may end on a thread that drives others.
+        let arena = self.arena.clone();
+        let unpin = move || {
+            unpin_thread();
+            drop(regions);
+            drop(arena);
+        };
+        // Without a thread, the closure is dropped here.
+        let _ = std::thread::Builder::new().name("verbs3-unpin".into()).spawn(unpin);
     }
 }
 

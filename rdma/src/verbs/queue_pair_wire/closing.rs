@@ -134,16 +134,17 @@ impl QueuePairWire {
         };
         // Take completions before the destruction: some devices then forget those that were not
         // taken (SPDK issue 1697).
-        self.drain_completions(&pair, doubtful > 0 && proven);
+        let lingers = self.rail.device.is_soft_roce && doubtful > 0 && proven;
+        self.drain_completions(&pair, lingers);
         drop(pair);
         self.take_back();
         self.receives.leave_doubt(BufferDoubt { buffers: doubtful, proven });
     }
 
-    /// Takes completions until the device is done with the queue pair, for a bounded time. Where it
-    /// may hold a message that was half here (`unheard`), waits a moment longer for its buffer:
-    /// Linux's soft-RoCE loses one that a destruction meets.
-    fn drain_completions(&self, pair: &CmQueuePair, unheard: bool) {
+    /// Takes completions until the device is done with the queue pair, for a bounded time. With
+    /// `lingers`, waits a moment longer for the buffer of a message that was half here: Linux's
+    /// soft-RoCE loses one that a destruction meets.
+    fn drain_completions(&self, pair: &CmQueuePair, lingers: bool) {
         // A device that has failed completes nothing.
         if self.rail.device.health.is_fatal() || pair.post_beacon().is_err() {
             self.take_back();
@@ -155,7 +156,7 @@ impl QueuePairWire {
             if self.take_back() {
                 done = Some(Instant::now());
             }
-            let linger = if unheard { LINGER } else { Duration::ZERO };
+            let linger = if lingers { LINGER } else { Duration::ZERO };
             if done.is_some_and(|done| done.elapsed() >= linger) || began.elapsed() > DRAIN_MAX {
                 return;
             }
