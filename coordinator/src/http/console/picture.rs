@@ -22,13 +22,7 @@ impl CoordinatorState {
     /// Returns the picture, or a sentence on why there is none here.
     pub(super) async fn take_picture(&self) -> Result<ClusterPicture, String> {
         let Some(cluster) = self.build_cluster_view().await else {
-            let refusal = self.not_leader().await;
-            let refused = serde_json::from_slice::<CoordinatorRefusal>(&refusal.body).ok();
-            let leader = refused.as_ref().and_then(|refused| refused.leader.clone());
-            return Err(match leader {
-                Some(leader) => format!("Another coordinator leads. Sign in at {leader}/console."),
-                None => "No coordinator leads at this moment. Try again soon.".to_owned(),
-            });
+            return Err(self.name_leader().await);
         };
         let jobs =
             self.preload_engine().map(|engine| engine.jobs_page(None, None, JOBS_SHOWN_MAX).jobs);
@@ -40,5 +34,15 @@ impl CoordinatorState {
             gauges: board.current_gauges(now),
             jobs: jobs.unwrap_or_default(),
         })
+    }
+
+    /// Says who leads, where this coordinator does not.
+    pub(super) async fn name_leader(&self) -> String {
+        let refusal = self.not_leader().await;
+        let refused = serde_json::from_slice::<CoordinatorRefusal>(&refusal.body).ok();
+        match refused.and_then(|refused| refused.leader) {
+            Some(leader) => format!("Another coordinator leads. Sign in at {leader}/console."),
+            None => "No coordinator leads at this moment. Try again soon.".to_owned(),
+        }
     }
 }

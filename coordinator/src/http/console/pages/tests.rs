@@ -140,3 +140,29 @@ fn what_a_silent_process_said_is_not_shown_as_if_it_were_so() {
     assert_eq!(nodes.matches("silent for 3 min").count(), 2, "{nodes}");
     assert!(!nodes.contains("not open") && !nodes.contains("0.1/s"), "{nodes}");
 }
+
+#[test]
+fn figures_of_an_object_are_those_of_the_blocks_shown() {
+    let block = |number: u32| {
+        json!({ "block": number, "bytes": 1024, "owners": ["a"], "places": [{
+            "worker": "a", "memory_bytes": 1024, "disk_bytes": 512, "pinned_bytes": 0, "uses": 0,
+            "idle_seconds": 1,
+        }] })
+    };
+    let draw = |blocks: u32, total: u32, first_block: u32| {
+        let view: ObjectView = serde_json::from_value(json!({
+            "path": "s3://b/k", "volume": "v", "key": "k", "home": "a", "slot": 1, "etag": "e",
+            "bytes": 1, "version_id": null, "blocks_total": total, "silent": [],
+            "blocks": (0..blocks).map(block).collect::<Vec<_>>(),
+        }))
+        .unwrap();
+        draw_object(&view, &ObjectQuestion { path: "s3://b/k", first_block }).into_string()
+    };
+    // The API tells of more blocks than a page shows.
+    let page = draw(100, 1000, 0);
+    assert!(page.contains("In memory, of the blocks shown</dt><dd>64.0 KiB"), "{page}");
+    assert!(page.contains("On disk, of the blocks shown</dt><dd>32.0 KiB"), "{page}");
+    assert!(draw(0, 0, 0).contains("It has no blocks."));
+    let beyond = draw(0, 7, 7);
+    assert!(beyond.contains("It has no block 7") && !beyond.contains("no blocks"), "{beyond}");
+}
