@@ -269,6 +269,12 @@ async fn figures_are_taken_of_whom_they_are_and_only_with_a_console() {
             }
         }
     }
+    let mut long = report(ActivityRole::Gateway, "host:9000");
+    long.tenants = vec![Default::default(); 2000];
+    let told: Result<Option<ActivityWish>, AskError> =
+        client_of("gateway/g").post_json("/v1/activity", &long, Duration::ZERO).await;
+    let refused = told.unwrap_err();
+    assert_eq!(refused.refusal_kind(), Some(CoordinatorRefusalKind::Malformed), "{refused}");
     running.coordinator.shutdown().await;
     let folder = tempfile::tempdir().unwrap();
     let without = start(file_store(&folder)).await;

@@ -40,7 +40,7 @@ fn hostile_job() -> JobView {
 fn hostile_report(role: ActivityRole, count: u64) -> NodeActivity {
     let role = serde_json::to_value(role).unwrap();
     serde_json::from_value(json!({
-        "role": role, "name": HOSTILE, "counters": { "requests": count },
+        "role": role, "name": HOSTILE, "number": count, "counters": { "requests": count },
         "gauges": { "stores_cut_off": 1 },
         "transports": [{ "name": HOSTILE, "connections": 1 }],
         "rails": [{ "name": HOSTILE, "up": false }],
@@ -54,7 +54,7 @@ fn hostile_picture(now: u64) -> ClusterPicture {
     // A name with control characters is refused; this one has none.
     for (at, count) in [(100, 1), (110, 2)] {
         for role in [ActivityRole::Gateway, ActivityRole::Worker] {
-            board.record_report(hostile_report(role, count), seconds(at)).unwrap();
+            board.record_report("", hostile_report(role, count), seconds(at)).unwrap();
         }
     }
     let cluster = json!({
