@@ -16,6 +16,8 @@ pub(super) struct ClusterPicture {
     pub(super) nodes: Vec<NodeReport>,
     pub(super) gauges: ActivityGauges,
     pub(super) jobs: Vec<JobView>,
+    /// Why the users file as it is now is not in force.
+    pub(super) users_flaw: Option<String>,
 }
 
 impl CoordinatorState {
@@ -33,6 +35,7 @@ impl CoordinatorState {
             nodes: board.recent_reports(now),
             gauges: board.current_gauges(now),
             jobs: jobs.unwrap_or_default(),
+            users_flaw: self.console.as_ref().and_then(|console| console.options.users.file_flaw()),
         })
     }
 

@@ -77,6 +77,7 @@ fn hostile_picture(now: u64) -> ClusterPicture {
         nodes: board.recent_reports(seconds(now)),
         gauges: board.current_gauges(seconds(now)),
         jobs: vec![hostile_job()],
+        users_flaw: Some(HOSTILE.to_owned()),
     }
 }
 
@@ -132,6 +133,7 @@ fn what_a_silent_process_said_is_not_shown_as_if_it_were_so() {
     let overview = draw_overview(&heard).into_string();
     assert!(overview.contains("From 1 gateway and 1 worker. Only 15 s"), "{overview}");
     assert!(overview.contains("does not ask one store"), "{overview}");
+    assert!(overview.contains("users file is bad"), "{overview}");
     let overview = draw_overview(&silent).into_string();
     assert!(overview.contains("From 0 gateways and 0 workers; 2 are silent"), "{overview}");
     assert!(overview.contains("has said nothing of its work for 3 min"), "{overview}");
