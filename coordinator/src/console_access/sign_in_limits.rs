@@ -106,8 +106,8 @@ impl SignInLimits {
         bucket.take_try(PER_NAME, now)
     }
 
-    /// Gives an address the try back by which somebody has signed in there. Not more of them: a user
-    /// could guess at others' passwords without end.
+    /// Gives an address the try back by which somebody has signed in there. Not more of them: a
+    /// user could guess at others' passwords without end.
     pub(crate) fn give_back_try(&mut self, address: IpAddr) {
         if let Some(bucket) = self.addresses.get_mut(&address_group(address)) {
             bucket.left = (bucket.left + 1.0).min(PER_ADDRESS.burst);

@@ -1,5 +1,6 @@
-//! The users file: who may sign in, as what, and by which password. Follows the file, and keeps what
-//! was read last where a change can't be used. A changed file may name nobody; the first one may not.
+//! The users file: who may sign in, as what, and by which password. Follows the file, and keeps
+//! what was read last where a change can't be used. A changed file may name nobody; the first one
+//! may not.
 
 use std::collections::BTreeMap;
 use std::fs;
