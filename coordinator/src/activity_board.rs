@@ -31,26 +31,57 @@ const MISSED_MAX: u32 = 3;
 const SILENT_AFTER_MIN: Duration = Duration::from_secs(15);
 /// Who has not reported for so long is not shown any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
-/// Processes that are remembered: as many workers as there may be, and a gateway beside each.
-const NODES_MAX: usize = 8192;
+/// Processes of one role that are remembered: as many as there may be workers, and a gateway beside
+/// each.
+const NODES_MAX: usize = 4096;
+/// Those that one certificate may speak for: gateways of several hosts may share one.
+const NODES_PER_CERTIFICATE_MAX: usize = 256;
+/// Tenants of one bin that are told apart: with 120 bins, 20 MB.
+const BIN_TENANTS_MAX: usize = 1024;
+/// Tenants of the hour that are told apart.
+const HOUR_TENANTS_MAX: usize = ACTIVITY_TENANTS_MAX - 1;
+/// What all other tenants are called together. Gateways call them so, too.
+const OTHER_TENANTS: &str = "other";
 
-/// Name of a process: gateways and workers have names of their own.
-type NodeKey = (ActivityRole, String);
+/// One life of a process. Several may have one name, by mistake or one after the other: each is
+/// counted for itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct NodeKey {
+    role: ActivityRole,
+    name: String,
+    /// Whose certificate says so; empty: only the secret is known.
+    certificate: String,
+    life: u64,
+}
 
 /// Why a report was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReportRefusal {
     #[error("a name has 1 to 128 bytes, and no control characters")]
     Name,
-    #[error("{NODES_MAX} processes report, as many as there may be")]
+    #[error("{NODES_MAX} processes of this role report, as many as there may be")]
     Full,
+    #[error(
+        "{NODES_PER_CERTIFICATE_MAX} processes report by this certificate, as many as there may"
+    )]
+    CertificateFull,
+    #[error("this report, or a later one, has been taken already")]
+    Old,
 }
 
 struct NodeRecord {
+    /// When this life was first heard of.
+    since: LeaseInstant,
     at: LeaseInstant,
     last: NodeActivity,
     /// Since the report before, and how long that took; `None`: there was none of this life.
     recent: Option<NodePace>,
+}
+
+/// What a report is counted from.
+struct ReportBase {
+    last: NodeActivity,
+    at: LeaseInstant,
 }
 
 /// What a process did between its last two reports.
@@ -90,6 +121,8 @@ pub(crate) struct ActivityHour {
 
 /// A process that reports.
 pub(crate) struct NodeReport {
+    /// Name in the certificate that it reports by; empty: it has none.
+    pub(crate) certificate: String,
     pub(crate) last: NodeActivity,
     pub(crate) pace: Option<NodePace>,
     pub(crate) age: Duration,
@@ -129,38 +162,94 @@ impl ActivityBoard {
         *self = Self::silent_from(self.silent_after);
     }
 
-    /// Takes a report. The first one of a process counts for nothing: since when it has worked is
-    /// not known.
+    /// Takes a report of whoever has this certificate. The first one of a process counts for
+    /// nothing: since when it has worked is not known.
     pub(crate) fn record_report(
         &mut self,
+        certificate: &str,
         mut report: NodeActivity,
         now: LeaseInstant,
     ) -> Result<(), ReportRefusal> {
         trim_report(&mut report)?;
         self.since.get_or_insert(now);
         self.forget_nodes(now);
-        let key = (report.role, report.name.clone());
-        let before = self.nodes.remove(&key);
-        if before.is_none() && self.nodes.len() >= NODES_MAX {
-            let silent_after = self.silent_after;
-            self.nodes.retain(|_, record| age_of(record, now) <= silent_after);
-            if self.nodes.len() >= NODES_MAX {
-                return Err(ReportRefusal::Full);
-            }
+        let (name, certificate) = (report.name.clone(), certificate.to_owned());
+        let key = NodeKey { role: report.role, name, certificate, life: report.life };
+        match self.nodes.get(&key) {
+            Some(before) if report.number <= before.last.number => return Err(ReportRefusal::Old),
+            Some(_) => {}
+            None => self.make_place(&key, now)?,
         }
-        let before = before.filter(|before| age_of(before, now) <= self.silent_after);
-        let recent = before.as_ref().map(|before| {
-            // A process that was started again counts from zero.
-            let unchanged = NodeActivity::default();
-            let base = if before.last.life == report.life { &before.last } else { &unchanged };
-            let counters = report.counters.combine_each(base.counters, u64::saturating_sub);
-            self.count_progress(&report, base, counters, now);
-            NodePace { counters, over: now.saturating_duration_since(before.at) }
+        let since = self.nodes.get(&key).map_or(now, |before| before.since);
+        let recent = self.take_base(&key, &report, now).map(|base| {
+            let counters = report.counters.combine_each(base.last.counters, u64::saturating_sub);
+            self.count_progress(&report, &base.last, counters, now);
+            NodePace { counters, over: now.saturating_duration_since(base.at) }
         });
-        if !report.is_leaving {
-            self.nodes.insert(key, NodeRecord { at: now, last: report, recent });
-        }
+        // Of one that has left, no more is kept than what its old reports are known by.
+        let NodeActivity { role, life, number, is_leaving, .. } = report;
+        let last = match is_leaving {
+            true => NodeActivity { role, life, number, is_leaving, ..NodeActivity::default() },
+            false => report,
+        };
+        self.nodes.insert(key, NodeRecord { since, at: now, last, recent });
         Ok(())
+    }
+
+    /// Makes a place for one more. Those that are silent, or have left, give way.
+    fn make_place(&mut self, key: &NodeKey, now: LeaseInstant) -> Result<(), ReportRefusal> {
+        let Err(refusal) = self.check_places(key) else { return Ok(()) };
+        let silent_after = self.silent_after;
+        self.nodes.retain(|other, record| {
+            let gives_way = match refusal {
+                ReportRefusal::CertificateFull => other.certificate == key.certificate,
+                _ => other.role == key.role,
+            };
+            !gives_way || age_of(record, now) <= silent_after
+        });
+        self.check_places(key)
+    }
+
+    fn check_places(&self, key: &NodeKey) -> Result<(), ReportRefusal> {
+        let count = |which: fn(&NodeKey, &NodeKey) -> bool| {
+            self.nodes.keys().filter(|other| which(other, key)).count()
+        };
+        let of_certificate = count(|other, key| other.certificate == key.certificate);
+        if !key.certificate.is_empty() && of_certificate >= NODES_PER_CERTIFICATE_MAX {
+            return Err(ReportRefusal::CertificateFull);
+        }
+        match count(|other, key| other.role == key.role) >= NODES_MAX {
+            true => Err(ReportRefusal::Full),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes out what a report is counted from: the one before it. A process that was started again
+    /// counts from zero. `None`: nobody knows when it did what it has done.
+    fn take_base(
+        &mut self,
+        key: &NodeKey,
+        report: &NodeActivity,
+        now: LeaseInstant,
+    ) -> Option<ReportBase> {
+        let silent_after = self.silent_after;
+        if let Some(before) = self.nodes.remove(key) {
+            let is_recent = age_of(&before, now) <= silent_after;
+            return is_recent.then_some(ReportBase { last: before.last, at: before.at });
+        }
+        let before = self.lives_of(key).map(|record| record.at).max()?;
+        let is_recent = now.saturating_duration_since(before) <= silent_after;
+        // A later report of a life that was not known comes of another process of that name, which
+        // may be years old.
+        let is_restart = is_recent && report.number <= 1;
+        is_restart.then(|| ReportBase { last: NodeActivity::default(), at: before })
+    }
+
+    /// Returns all lives that are known under this name.
+    fn lives_of(&self, key: &NodeKey) -> impl Iterator<Item = &NodeRecord> {
+        let from = NodeKey { life: 0, ..key.clone() };
+        let to = NodeKey { life: u64::MAX, ..key.clone() };
+        self.nodes.range(from..=to).map(|(_, record)| record)
     }
 
     fn count_progress(
@@ -177,14 +266,14 @@ impl ActivityBoard {
         for tenant in &report.tenants {
             let known = base.tenants.iter().find(|known| known.name == tenant.name);
             let done = tenant_progress(tenant, known);
-            if done == (TenantActivity { name: done.name.clone(), ..TenantActivity::default() }) {
+            if done == named_tenant(&done.name) {
                 continue;
             }
-            if let Some(sum) = bin.tenants.get_mut(&done.name) {
-                add_tenant(sum, &done);
-            } else if bin.tenants.len() < ACTIVITY_TENANTS_MAX {
-                bin.tenants.insert(done.name.clone(), done);
-            }
+            let has_place =
+                bin.tenants.contains_key(&done.name) || bin.tenants.len() < BIN_TENANTS_MAX;
+            let name = if has_place { done.name.as_str() } else { OTHER_TENANTS };
+            let sum = bin.tenants.entry(name.to_owned()).or_insert_with(|| named_tenant(name));
+            add_tenant(sum, &done);
         }
     }
 
@@ -215,22 +304,14 @@ impl ActivityBoard {
             total.store.add_counts(&bin.span.store);
             seen += self.watched_of(bin.number, now);
             for (name, tenant) in &bin.tenants {
-                let sum = tenants.entry(name).or_insert_with(|| TenantActivity {
-                    name: name.clone(),
-                    ..TenantActivity::default()
-                });
-                add_tenant(sum, tenant);
+                add_tenant(tenants.entry(name).or_insert_with(|| named_tenant(name)), tenant);
             }
             let at = usize::try_from(bin.number - oldest).unwrap_or(usize::MAX);
             if let Some(place) = bins.get_mut(at) {
                 *place = Some(bin.span.clone());
             }
         }
-        let mut tenants: Vec<TenantActivity> = tenants.into_values().collect();
-        tenants.sort_by_key(|tenant| {
-            std::cmp::Reverse(tenant.bytes_sent.saturating_add(tenant.bytes_received))
-        });
-        tenants.truncate(ACTIVITY_TENANTS_MAX);
+        let tenants = rank_tenants(tenants.into_values().collect());
         ActivityHour { bins, total, seen, tenants }
     }
 
@@ -245,20 +326,27 @@ impl ActivityBoard {
     /// Returns the processes that have reported within the last hour and did not say goodbye, sorted
     /// by role and name.
     pub(crate) fn recent_reports(&self, now: LeaseInstant) -> Vec<NodeReport> {
-        let recent = self.nodes.values().filter(|record| is_remembered(record.at, now));
-        let report = |record: &NodeRecord| NodeReport {
+        let is_shown = |key: &NodeKey, record: &NodeRecord| {
+            let age = age_of(record, now);
+            // Nobody misses a process that was started again.
+            let is_replaced =
+                || age > self.silent_after && self.lives_of(key).any(|life| life.since > record.at);
+            age <= FORGOTTEN_AFTER && !record.last.is_leaving && !is_replaced()
+        };
+        let shown = self.nodes.iter().filter(|(key, record)| is_shown(key, record));
+        let report = |(key, record): (&NodeKey, &NodeRecord)| NodeReport {
+            certificate: key.certificate.clone(),
             last: record.last.clone(),
             pace: record.recent,
             age: age_of(record, now),
             is_silent: age_of(record, now) > self.silent_after,
         };
-        recent.map(report).collect()
+        shown.map(report).collect()
     }
 
     /// Returns the sum of what is so now at all processes, without those that are silent.
     pub(crate) fn current_gauges(&self, now: LeaseInstant) -> ActivityGauges {
-        let heard = self.nodes.values().filter(|node| age_of(node, now) <= self.silent_after);
-        heard.fold(ActivityGauges::default(), |sum, record| {
+        self.heard_nodes(now).fold(ActivityGauges::default(), |sum, record| {
             let ActivityGauges {
                 fills_running,
                 fills_waiting,
@@ -278,7 +366,14 @@ impl ActivityBoard {
 
     /// Returns how many processes report.
     pub(crate) fn reporter_count(&self, now: LeaseInstant) -> usize {
-        self.nodes.values().filter(|node| age_of(node, now) <= self.silent_after).count()
+        self.heard_nodes(now).count()
+    }
+
+    fn heard_nodes(&self, now: LeaseInstant) -> impl Iterator<Item = &NodeRecord> {
+        let is_heard = move |record: &&NodeRecord| {
+            !record.last.is_leaving && age_of(record, now) <= self.silent_after
+        };
+        self.nodes.values().filter(is_heard)
     }
 
     /// Now and then: there may be thousands.
@@ -306,7 +401,7 @@ fn is_remembered(at: LeaseInstant, now: LeaseInstant) -> bool {
     now.saturating_duration_since(at) <= FORGOTTEN_AFTER
 }
 
-/// Bounds what a report may hold.
+/// Bounds what a report may hold, and the memory that it takes.
 fn trim_report(report: &mut NodeActivity) -> Result<(), ReportRefusal> {
     let fits = |name: &String| {
         (1..=ACTIVITY_NAME_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control)
@@ -322,7 +417,33 @@ fn trim_report(report: &mut NodeActivity) -> Result<(), ReportRefusal> {
     report.tenants.truncate(ACTIVITY_TENANTS_MAX);
     report.request_seconds.truncate(latency_counts::BUCKETS_MAX);
     report.store_seconds.truncate(latency_counts::BUCKETS_MAX);
+    // What was left out would take as much memory as before.
+    report.transports.shrink_to_fit();
+    report.rails.shrink_to_fit();
+    report.tenants.shrink_to_fit();
+    report.request_seconds.shrink_to_fit();
+    report.store_seconds.shrink_to_fit();
     Ok(())
+}
+
+/// Sorts tenants by their bytes, those with the most first. The last ones are put together, in one
+/// that comes after all.
+fn rank_tenants(mut tenants: Vec<TenantActivity>) -> Vec<TenantActivity> {
+    tenants.sort_by_key(|tenant| {
+        let bytes = tenant.bytes_sent.saturating_add(tenant.bytes_received);
+        std::cmp::Reverse((tenant.name != OTHER_TENANTS, bytes))
+    });
+    let is_named = |tenant: &&TenantActivity| tenant.name != OTHER_TENANTS;
+    let named = tenants.iter().filter(is_named).count();
+    let rest = tenants.split_off(named.min(HOUR_TENANTS_MAX));
+    let mut other = named_tenant(OTHER_TENANTS);
+    rest.iter().for_each(|tenant| add_tenant(&mut other, tenant));
+    tenants.extend((!rest.is_empty()).then_some(other));
+    tenants
+}
+
+fn named_tenant(name: &str) -> TenantActivity {
+    TenantActivity { name: name.to_owned(), ..TenantActivity::default() }
 }
 
 fn tenant_progress(now: &TenantActivity, before: Option<&TenantActivity>) -> TenantActivity {

@@ -6,6 +6,7 @@ mod sessions;
 mod sign_in_limits;
 mod users;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use sessions::{SessionLimits, SessionTable};
 pub(crate) use sessions::{SessionUse, SignedInUser, random_token};
 use sign_in_limits::SignInLimits;
 pub(crate) use sign_in_limits::SignInTry;
+use users::KnownUser;
 pub use users::{ConsoleUsers, ConsoleUsersError, PasswordHashFlaw, make_user_entry};
 pub(crate) use users::{NAME_BYTES_MAX, PASSWORD_BYTES_MAX};
 
@@ -44,8 +46,8 @@ pub(crate) struct Console {
     pub(crate) options: ConsoleOptions,
     pub(crate) sessions: Mutex<SessionTable>,
     pub(crate) limits: Mutex<SignInLimits>,
-    pub(crate) hashing: Semaphore,
-    pub(crate) waiting: Semaphore,
+    hashing: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
     pub(crate) lookups: Semaphore,
     /// Key of the tickets of sign-in forms. Another one after each start.
     pub(crate) form_key: String,
@@ -62,8 +64,8 @@ impl Console {
             options,
             sessions: Mutex::new(SessionTable::new(limits)),
             limits: Mutex::new(SignInLimits::new()),
-            hashing: Semaphore::new(HASHING_MAX),
-            waiting: Semaphore::new(WAITING_MAX),
+            hashing: Arc::new(Semaphore::new(HASHING_MAX)),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             lookups: Semaphore::new(LOOKUPS_MAX),
             form_key: random_token(),
         }
@@ -71,5 +73,80 @@ impl Console {
 
     pub(crate) fn console_users(&self) -> ConsoleUsers {
         self.options.users.clone()
+    }
+
+    /// Verifies a password when it is its turn. `Err`: too many wait already.
+    pub(crate) async fn verify_in_turn(
+        &self,
+        name: &str,
+        password: &str,
+    ) -> Result<Option<KnownUser>, SignInsFull> {
+        let (users, name, password) = (self.console_users(), name.to_owned(), password.to_owned());
+        self.hash_in_turn(move || users.verify_password(&name, &password))
+            .await
+            .map(Option::flatten)
+    }
+
+    /// Does a piece of work that hashes a password. `Ok(None)`: it came to no end.
+    async fn hash_in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Option<T>, SignInsFull> {
+        let waiting = self.waiting.clone().try_acquire_owned().map_err(|_| SignInsFull)?;
+        let hashing = self.hashing.clone().acquire_owned().await.map_err(|_| SignInsFull)?;
+        let done = tokio::task::spawn_blocking(move || {
+            // The work's own: it goes on where the browser hangs up.
+            let _places = [waiting, hashing];
+            work()
+        });
+        Ok(done.await.ok())
+    }
+}
+
+/// As many sign-ins wait as there may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SignInsFull;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn sign_ins_that_are_cut_hash_no_more_at_once_than_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users.toml");
+        let entry = make_user_entry("alice", ConsoleRole::Viewer, "a good password").unwrap();
+        std::fs::write(&path, entry).unwrap();
+        let console = Console::new(ConsoleOptions {
+            users: ConsoleUsers::read_file(&path).unwrap(),
+            plain_allowed: false,
+            sessions_max: 1,
+            session_idle: Duration::MAX,
+            session_age: Duration::MAX,
+            report_every: Duration::MAX,
+        });
+        let hashed = Arc::new(AtomicUsize::new(0));
+        let mut gates = Vec::new();
+        for _ in 0..10 {
+            let (open, gate) = oneshot::channel::<()>();
+            gates.push(open);
+            let hashed = hashed.clone();
+            let mut cut = Box::pin(console.hash_in_turn(move || {
+                let _ = gate.blocking_recv();
+                hashed.fetch_add(1, Ordering::SeqCst)
+            }));
+            assert!(futures::poll!(&mut cut).is_pending());
+        }
+        assert_eq!(console.hashing.available_permits(), 0, "places are free while two hash");
+        drop(gates);
+        let all = console.hashing.acquire_many(HASHING_MAX as u32).await.unwrap();
+        assert_eq!(hashed.load(Ordering::SeqCst), HASHING_MAX);
+        drop(all);
+        assert_eq!(console.waiting.available_permits(), WAITING_MAX);
     }
 }

@@ -2,6 +2,7 @@
 //! at all where there is no console. Nobody waits for it: what does not arrive is left out.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus::Registry;
@@ -32,6 +33,8 @@ pub struct ActivityReporter {
     name: String,
     /// Another one after each start.
     life: u64,
+    /// Reports that were begun.
+    begun: AtomicU64,
 }
 
 impl ActivityReporter {
@@ -41,7 +44,7 @@ impl ActivityReporter {
         role: ActivityRole,
         name: String,
     ) -> Self {
-        Self { client, registry, role, name, life: rand::random() }
+        Self { client, registry, role, name, life: rand::random(), begun: AtomicU64::new(0) }
     }
 
     /// Reports until told to stop, and says goodbye then.
@@ -71,14 +74,19 @@ impl ActivityReporter {
         }
     }
 
-    async fn send_report(&self, is_leaving: bool) -> Result<Option<ActivityWish>, AskError> {
-        let mut report = NodeActivity {
+    fn begin_report(&self, is_leaving: bool) -> NodeActivity {
+        NodeActivity {
             role: self.role,
             name: self.name.clone(),
             life: self.life,
+            number: self.begun.fetch_add(1, Ordering::Relaxed) + 1,
             is_leaving,
             ..NodeActivity::default()
-        };
+        }
+    }
+
+    async fn send_report(&self, is_leaving: bool) -> Result<Option<ActivityWish>, AskError> {
+        let mut report = self.begin_report(is_leaving);
         let registry = self.registry.clone();
         // Some figures are read from files of the kernel.
         let gathered = tokio::task::spawn_blocking(move || registry.gather()).await;
@@ -131,7 +139,26 @@ impl NextReport {
 
 #[cfg(test)]
 mod tests {
+    use verbs3_coordinator_client::CoordinatorClientOptions;
+    use verbs3_coordinator_client::proof::ClusterSecret;
+
     use super::*;
+
+    #[test]
+    fn each_report_of_a_life_has_a_higher_number() {
+        let client = CoordinatorClient::new(CoordinatorClientOptions {
+            coordinators: Vec::new(),
+            secrets: ClusterSecret::new("tests", "a secret of at least sixteen characters").into(),
+            tls: None,
+            connect_deadline: ANSWER_PAUSE,
+            deadline: ANSWER_PAUSE,
+        });
+        let (registry, role) = (Registry::new(), ActivityRole::Gateway);
+        let reporter = ActivityReporter::new(Arc::new(client), registry, role, "g".to_owned());
+        let reports = [false, false, true].map(|is_leaving| reporter.begin_report(is_leaving));
+        assert_eq!(reports.each_ref().map(|report| report.number), [1, 2, 3]);
+        assert!(reports.iter().all(|report| report.life == reporter.life));
+    }
 
     #[test]
     fn reports_come_as_they_are_wished_and_go_on_after_an_election() {

@@ -13,7 +13,8 @@ use verbs3_doors::address_group;
 const PER_ADDRESS: TryRate = TryRate { burst: 8.0, every: Duration::from_secs(10) };
 /// The same for one name. One address alone can't use them up, so it can't keep a user out.
 const PER_NAME: TryRate = TryRate { burst: 40.0, every: Duration::from_secs(2) };
-/// Addresses that are remembered. Where so many have tried within minutes, new ones wait.
+/// Addresses that are remembered. Where so many have tried within minutes, the one with the most
+/// tries left is forgotten: it has the least to gain by that.
 const ADDRESSES_MAX: usize = 4096;
 /// Names share so many counts: names that nobody has are counted like any other, so that the
 /// answer does not tell them apart, and take no memory.
@@ -90,7 +91,7 @@ impl SignInLimits {
                 bucket.left < PER_ADDRESS.burst
             });
             if self.addresses.len() >= ADDRESSES_MAX {
-                return SignInTry::Refused { is_first: false };
+                self.forget_idlest();
             }
         }
         let bucket =
@@ -105,9 +106,20 @@ impl SignInLimits {
         bucket.take_try(PER_NAME, now)
     }
 
-    /// Gives an address its tries back, since somebody has signed in there.
-    pub(crate) fn forgive_address(&mut self, address: IpAddr) {
-        self.addresses.remove(&address_group(address));
+    /// Gives an address the try back by which somebody has signed in there. Not more of them: a
+    /// user could guess at others' passwords without end.
+    pub(crate) fn give_back_try(&mut self, address: IpAddr) {
+        if let Some(bucket) = self.addresses.get_mut(&address_group(address)) {
+            bucket.left = (bucket.left + 1.0).min(PER_ADDRESS.burst);
+        }
+    }
+
+    fn forget_idlest(&mut self) {
+        let buckets = self.addresses.iter();
+        let idlest = buckets.max_by(|(_, one), (_, other)| one.left.total_cmp(&other.left));
+        if let Some(group) = idlest.map(|(&group, _)| group) {
+            self.addresses.remove(&group);
+        }
     }
 }
 
@@ -132,8 +144,11 @@ mod tests {
         assert_eq!(tries(&mut limits, 2, 0), 8, "another address");
         assert_eq!(tries(&mut limits, 1, 9), 0);
         assert_eq!(tries(&mut limits, 1, 35), 3);
-        limits.forgive_address(address(1));
-        assert_eq!(tries(&mut limits, 1, 35), 8);
+        // Who signs in gets that try back, and none of those that failed.
+        limits.give_back_try(address(1));
+        assert_eq!(tries(&mut limits, 1, 35), 1);
+        limits.give_back_try(address(3));
+        assert_eq!(tries(&mut limits, 3, 35), 8);
     }
 
     #[test]
@@ -162,10 +177,15 @@ mod tests {
     fn addresses_without_end_take_no_memory_without_end() {
         let (mut limits, start) = (SignInLimits::new(), Instant::now());
         let mut take = |number, now| limits.take_address_try(address(number), now);
-        let many = (0..10_000).filter(|&number| take(number, start) == SignInTry::Taken);
-        assert_eq!(many.count(), ADDRESSES_MAX);
-        assert_ne!(take(20_000, start), SignInTry::Taken);
-        let later = start + Duration::from_secs(11);
+        let guesses = (0..100).filter(|_| take(0, start) == SignInTry::Taken);
+        assert_eq!(guesses.count(), 8);
+        // Others come in all the same, and push nobody out who has used tries up.
+        let many = (1..10_000).filter(|&number| take(number, start) == SignInTry::Taken);
+        assert_eq!(many.count(), 9999);
+        assert_ne!(take(0, start), SignInTry::Taken);
+        assert_eq!(limits.addresses.len(), ADDRESSES_MAX);
+        let mut take = |number, now| limits.take_address_try(address(number), now);
+        let later = start + Duration::from_secs(81);
         assert_eq!(take(20_000, later), SignInTry::Taken);
         assert_eq!(limits.addresses.len(), 1);
     }

@@ -1,12 +1,12 @@
-//! The users file: who may sign in, as what, and by which password. Follows the file, and keeps what
-//! was read last where a change can't be used.
+//! The users file: who may sign in, as what, and by which password. Follows the file, and keeps
+//! what was read last where a change can't be used. A changed file may name nobody; the first one
+//! may not.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
+use verbs3_file_changes::FileChanges;
 
 use super::roles::ConsoleRole;
 
@@ -106,8 +107,8 @@ struct UserRecord {
 struct UserTable {
     users: BTreeMap<String, UserRecord>,
     /// Hash that a password of an unknown name is compared with, so that it takes as long as the
-    /// costliest entry.
-    decoy: PasswordHash,
+    /// costliest entry. `None`: there are no users.
+    decoy: Option<PasswordHash>,
 }
 
 /// The users of the console, as their file has them. Clones share them.
@@ -115,6 +116,8 @@ struct UserTable {
 pub struct ConsoleUsers {
     path: PathBuf,
     table: Arc<Mutex<Arc<UserTable>>>,
+    /// Why the file as it is now is not in force.
+    flaw: Arc<Mutex<Option<String>>>,
 }
 
 impl std::fmt::Debug for ConsoleUsers {
@@ -126,8 +129,12 @@ impl std::fmt::Debug for ConsoleUsers {
 impl ConsoleUsers {
     /// Reads the file.
     pub fn read_file(path: &Path) -> Result<Self, ConsoleUsersError> {
-        let table = Arc::new(Mutex::new(Arc::new(read_table(path)?)));
-        Ok(Self { path: path.to_owned(), table })
+        let table = read_table(path)?;
+        if table.users.is_empty() {
+            return Err(ConsoleUsersError::Nobody { path: path.to_owned() });
+        }
+        let table = Arc::new(Mutex::new(Arc::new(table)));
+        Ok(Self { path: path.to_owned(), table, flaw: Arc::default() })
     }
 
     /// Returns the user of this name.
@@ -135,37 +142,39 @@ impl ConsoleUsers {
         self.table.lock().users.get(name).map(|user| user.known)
     }
 
+    /// Returns why the file as it is now is not in force. `None`: it is.
+    pub(crate) fn file_flaw(&self) -> Option<String> {
+        self.flaw.lock().clone()
+    }
+
     /// Verifies a password, which takes tens of milliseconds of CPU. Unknown names take as long.
     pub(crate) fn verify_password(&self, name: &str, password: &str) -> Option<KnownUser> {
         let table = self.table.lock().clone();
         let found = table.users.get(name);
-        let hash = found.map_or(&table.decoy, |user| &user.hash);
+        let hash = found.map(|user| &user.hash).or(table.decoy.as_ref())?;
         let is_right = Argon2::default().verify_password(password.as_bytes(), hash).is_ok();
         found.filter(|_| is_right).map(|user| user.known)
     }
 
     /// Reads the file again whenever it changes, until told to stop. May be cancelled at any time.
     pub(crate) async fn follow_file(self, stop: CancellationToken) {
+        let paths = [self.path.clone()];
         // It may have changed since it was first read.
-        let mut seen = None;
+        let mut changes = FileChanges::default();
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            let now = stamp_file(&self.path);
-            if seen != Some(now) {
-                let is_first = seen.is_none();
-                seen = Some(now);
-                self.reread_file(is_first);
+            if let Some(read) = changes.read_changed(&paths, || read_table(&self.path)) {
+                self.take_over(read);
             }
         }
     }
 
-    fn reread_file(&self, is_first: bool) {
-        match read_table(&self.path) {
+    fn take_over(&self, read: Result<UserTable, ConsoleUsersError>) {
+        let flaw = match read {
             Ok(table) => {
-                if !is_first {
-                    let (path, users) = (self.path.display(), table.users.len());
-                    tracing::info!(%path, users, "the console's users file is in force");
-                }
+                let (path, users) = (self.path.display(), table.users.len());
+                tracing::info!(%path, users, "the console's users file is in force");
                 *self.table.lock() = Arc::new(table);
+                None
             }
             Err(error) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -173,17 +182,11 @@ impl ConsoleUsers {
                     %error, cause,
                     "the changed users file of the console is bad: the users read before stay"
                 );
+                Some(error.to_string())
             }
-        }
+        };
+        *self.flaw.lock() = flaw;
     }
-}
-
-/// State of the file, to notice changes; `None`: it can't be seen.
-type UsersFileStamp = Option<(SystemTime, u64, u64)>;
-
-fn stamp_file(path: &Path) -> UsersFileStamp {
-    let meta = fs::metadata(path).ok()?;
-    Some((meta.modified().ok()?, meta.len(), meta.ino()))
 }
 
 fn read_table(path: &Path) -> Result<UserTable, ConsoleUsersError> {
@@ -211,10 +214,7 @@ fn read_table(path: &Path) -> Result<UserTable, ConsoleUsersError> {
         users.insert(name, UserRecord { known, hash });
     }
     let costs = |user: &&UserRecord| password_costs(&user.hash).unwrap_or_default();
-    let Some(costliest) = users.values().max_by_key(costs) else {
-        return Err(ConsoleUsersError::Nobody { path: owned() });
-    };
-    let decoy = costliest.hash.clone();
+    let decoy = users.values().max_by_key(costs).map(|user| user.hash.clone());
     Ok(UserTable { users, decoy })
 }
 
@@ -313,7 +313,7 @@ mod tests {
         write(&path, &[&cheap, &entry("b"), &cheap.replace("\"a\"", "\"c\"")]);
         let users = ConsoleUsers::read_file(&path).unwrap();
         let table = users.table.lock().clone();
-        assert_eq!(password_costs(&table.decoy), Some(HASH_COST));
+        assert_eq!(table.decoy.as_ref().and_then(password_costs), Some(HASH_COST));
     }
 
     #[test]
@@ -340,23 +340,103 @@ mod tests {
         assert!(flaw_of(&made.replace("\"a\"", "\"<b>\"")).contains("a name has"));
     }
 
+    /// Users whose file is followed.
+    struct Followed {
+        folder: tempfile::TempDir,
+        users: ConsoleUsers,
+        stop: CancellationToken,
+        task: tokio::task::JoinHandle<()>,
+    }
+
+    impl Followed {
+        fn start(text: &str) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            write(&folder.path().join("users.toml"), &[text]);
+            let users = ConsoleUsers::read_file(&folder.path().join("users.toml")).unwrap();
+            let stop = CancellationToken::new();
+            let task = tokio::spawn(users.clone().follow_file(stop.clone()));
+            Self { folder, users, stop, task }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.folder.path().join("users.toml")
+        }
+
+        fn knows(&self, name: &str) -> bool {
+            self.users.find_user(name).is_some()
+        }
+
+        async fn end(self) {
+            self.stop.cancel();
+            self.task.await.unwrap();
+        }
+    }
+
+    fn viewer(name: &str) -> String {
+        make_user_entry(name, ConsoleRole::Viewer, PASSWORD).unwrap()
+    }
+
+    async fn some_looks() {
+        tokio::time::sleep(LOOK_EVERY * 4).await;
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_good_change_is_taken_over_and_a_bad_one_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("users.toml");
-        let entry = |name| make_user_entry(name, ConsoleRole::Viewer, PASSWORD).unwrap();
-        write(&path, &[&entry("first")]);
-        let users = ConsoleUsers::read_file(&path).unwrap();
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(users.clone().follow_file(stop.clone()));
-        tokio::time::sleep(LOOK_EVERY * 2).await;
-        write(&path, &[&entry("second")]);
-        tokio::time::sleep(LOOK_EVERY * 2).await;
-        assert!(users.find_user("second").is_some() && users.find_user("first").is_none());
-        write(&path, &["[[user]]\nname = 1\n"]);
-        tokio::time::sleep(LOOK_EVERY * 2).await;
-        assert!(users.find_user("second").is_some(), "a bad file took the good users away");
-        stop.cancel();
-        task.await.unwrap();
+        let followed = Followed::start(&viewer("first"));
+        some_looks().await;
+        write(&followed.path(), &[&viewer("second")]);
+        some_looks().await;
+        assert!(followed.knows("second") && !followed.knows("first"));
+        assert_eq!(followed.users.file_flaw(), None);
+        write(&followed.path(), &["[[user]]\nname = 1\n"]);
+        some_looks().await;
+        assert!(followed.knows("second"), "a bad file took the good users away");
+        let flaw = followed.users.file_flaw().unwrap();
+        assert!(flaw.contains("is no TOML of users"), "{flaw}");
+        write(&followed.path(), &[&viewer("third")]);
+        some_looks().await;
+        assert!(followed.knows("third"));
+        assert_eq!(followed.users.file_flaw(), None);
+        followed.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_written_yet_is_not_removed() {
+        let (first, second) = (viewer("first"), viewer("second"));
+        let followed = Followed::start(&format!("{first}\n{second}"));
+        some_looks().await;
+        // In place, with a pause between the entries.
+        for text in ["", &first, &format!("{first}\n{second}\n")] {
+            fs::write(followed.path(), text).unwrap();
+            tokio::time::sleep(LOOK_EVERY).await;
+            assert!(followed.knows("first") && followed.knows("second"), "{text}");
+        }
+        followed.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_user_can_be_removed() {
+        let followed = Followed::start(&viewer("first"));
+        some_looks().await;
+        write(&followed.path(), &["# nobody"]);
+        some_looks().await;
+        assert!(!followed.knows("first"));
+        assert_eq!(followed.users.verify_password("first", PASSWORD), None);
+        assert_eq!(followed.users.file_flaw(), None);
+        followed.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_can_not_be_read_is_a_flaw() {
+        let followed = Followed::start(&viewer("first"));
+        some_looks().await;
+        fs::remove_file(followed.path()).unwrap();
+        some_looks().await;
+        assert!(followed.knows("first"), "a file that is away took the users away");
+        assert!(followed.users.file_flaw().unwrap().contains("can't read"));
+        write(&followed.path(), &[&viewer("second")]);
+        some_looks().await;
+        assert!(followed.knows("second") && followed.users.file_flaw().is_none());
+        followed.end().await;
     }
 }

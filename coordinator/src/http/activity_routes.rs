@@ -10,7 +10,11 @@ use super::caller::RequestCaller;
 use super::request::CoordinatorRequest;
 use super::response::{CoordinatorResponse, HandlerResult, forbidden_response, malformed_response};
 use super::route::Route;
+use crate::activity_board::ReportRefusal;
 use crate::coordinator_state::CoordinatorState;
+
+/// Longest report. Lists that are longer than they may be take memory before they are cut.
+const REPORT_BYTES_MAX: usize = 64 << 10;
 
 pub(super) fn activity_routes() -> Vec<Route> {
     let route =
@@ -19,7 +23,7 @@ pub(super) fn activity_routes() -> Vec<Route> {
         route
             .asked_by(&[NodeRole::Gateway, NodeRole::Worker])
             .unaudited()
-            // Figures count from the start of a process: told twice, they are the same.
+            // A report that is told twice counts once, by its number.
             .repeatable()
             .summary("What a gateway or worker has done since its start, for the console")
             .takes_message("api::NodeActivity")
@@ -33,6 +37,10 @@ pub(super) fn activity_routes() -> Vec<Route> {
 
 impl CoordinatorState {
     async fn take_activity(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        if asked.body.len() > REPORT_BYTES_MAX {
+            let reason = format!("a report is longer than {REPORT_BYTES_MAX} bytes");
+            return Err(malformed_response(StatusCode::PAYLOAD_TOO_LARGE, reason));
+        }
         let report: NodeActivity = asked.parse_body()?;
         if let Some(why) = refusal_of_role(&asked.caller, &report) {
             return Err(forbidden_response(why));
@@ -41,9 +49,15 @@ impl CoordinatorState {
             return Err(self.not_leader().await);
         }
         if self.console.is_some() {
-            let taken = self.activity.lock().record_report(report, self.clock.now());
-            taken
-                .map_err(|error| malformed_response(StatusCode::BAD_REQUEST, error.to_string()))?;
+            let certificate = certificate_name(&asked.caller);
+            let taken = self.activity.lock().record_report(&certificate, report, self.clock.now());
+            match taken {
+                // Its first answer may have been lost.
+                Ok(()) | Err(ReportRefusal::Old) => {}
+                Err(error) => {
+                    return Err(malformed_response(StatusCode::BAD_REQUEST, error.to_string()));
+                }
+            }
         }
         Ok(CoordinatorResponse::from_json(StatusCode::OK, &self.activity_wish()))
     }
@@ -61,6 +75,14 @@ impl CoordinatorState {
     }
 }
 
+/// Returns the name that a caller has proved to have; empty: it has no certificate.
+fn certificate_name(caller: &RequestCaller) -> String {
+    match caller {
+        RequestCaller::Node(name) => name.to_string(),
+        _ => String::new(),
+    }
+}
+
 /// Refuses a node that speaks as one of another role, or as another worker.
 fn refusal_of_role(caller: &RequestCaller, report: &NodeActivity) -> Option<String> {
     let RequestCaller::Node(node) = caller else { return None };
@@ -68,5 +90,22 @@ fn refusal_of_role(caller: &RequestCaller, report: &NodeActivity) -> Option<Stri
         (NodeRole::Gateway, ActivityRole::Gateway) => None,
         (NodeRole::Worker, ActivityRole::Worker) => caller.refusal_as_worker(&report.name),
         _ => Some(format!("{caller} may not report as a node of another role")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs3_certificates::NodeName;
+
+    use super::*;
+
+    #[test]
+    fn gateways_are_told_apart_by_their_certificates() {
+        let node = |name: &str| {
+            RequestCaller::Node(NodeName { role: NodeRole::Gateway, name: name.to_owned() })
+        };
+        assert_eq!(certificate_name(&node("g")), "gateway/g");
+        assert_ne!(certificate_name(&node("g")), certificate_name(&node("h")));
+        assert_eq!(certificate_name(&RequestCaller::Secret), "");
     }
 }

@@ -9,7 +9,7 @@ use super::response::CoordinatorResponse;
 use super::route::Route;
 
 /// Target of the lines, for filters: `log.level = "warn,verbs3::audit=info"`.
-const TARGET: &str = "verbs3::audit";
+pub(super) const AUDIT_TARGET: &str = "verbs3::audit";
 /// Longest part of a body that a line holds, in letters. Lists of objects may be longer.
 const ARGUMENTS_MAX: usize = 2048;
 
@@ -35,13 +35,13 @@ pub(super) fn audit_request(
     let owner = asked.query_text("owner");
     if is_forbidden {
         tracing::warn!(
-            target: TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
+            target: AUDIT_TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
             owner = owner.map(tracing::field::debug), status = status.as_u16(),
             reason = reason.map(tracing::field::debug), "forbidden"
         );
     } else {
         tracing::info!(
-            target: TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
+            target: AUDIT_TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
             owner = owner.map(tracing::field::debug), status = status.as_u16(),
             reason = reason.map(tracing::field::debug), "asked"
         );
@@ -69,7 +69,7 @@ impl Drop for UnansweredRequest<'_> {
         let (path, query, arguments) = (&asked.path, public_query(&asked.query), shown_body(asked));
         let owner = asked.query_text("owner");
         tracing::info!(
-            target: TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
+            target: AUDIT_TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
             owner = owner.map(tracing::field::debug),
             "asked; the caller hung up before the answer, and it may have been done"
         );

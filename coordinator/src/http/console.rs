@@ -34,6 +34,14 @@ pub(super) struct ConsoleOrigin {
     pub(super) is_tls: bool,
 }
 
+impl ConsoleOrigin {
+    /// Returns whether nobody on a network can read along.
+    fn is_private(self) -> bool {
+        // A socket for both families tells IPv4 addresses in the form of IPv6.
+        self.is_tls || self.address.to_canonical().is_loopback()
+    }
+}
+
 impl Console {
     fn find_user(&self, headers: &HeaderMap, is_tls: bool) -> Option<SignedInUser> {
         let token = ConsoleCookie::Session.read_from(headers, is_tls)?;
@@ -81,7 +89,7 @@ impl CoordinatorState {
         origin: ConsoleOrigin,
         door: &UnprovenConnection,
     ) -> ConsoleResponse {
-        if !origin.is_tls && !console.options.plain_allowed && !origin.address.is_loopback() {
+        if !console.options.plain_allowed && !origin.is_private() {
             let text = "The console is shown over TLS, or on its own host, alone.";
             return ConsoleResponse::from_sentence(StatusCode::FORBIDDEN, text);
         }
@@ -134,6 +142,27 @@ impl CoordinatorState {
                 ConsoleResponse::from_sentence(StatusCode::UNAUTHORIZED, "Sign in again.")
             }
             None => ConsoleResponse::see_other("/console/sign-in"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn plain_connections_of_the_own_host_are_private_in_either_family() {
+        for (address, is_own) in [
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("10.0.0.1", false),
+            ("::ffff:10.0.0.1", false),
+        ] {
+            let address = address.parse().unwrap();
+            assert_eq!(ConsoleOrigin { address, is_tls: false }.is_private(), is_own, "{address}");
+            assert!(ConsoleOrigin { address, is_tls: true }.is_private());
         }
     }
 }

@@ -26,8 +26,17 @@ async fn start_console(folder: &tempfile::TempDir) -> Running {
     running
 }
 
-/// The first user is an operator, the second one a viewer.
 async fn start_console_with(
+    folder: &tempfile::TempDir,
+    names: &[&str; 2],
+    change: impl FnOnce(&mut CoordinatorOptions),
+) -> Running {
+    start_console_over(file_store(folder), folder, names, change).await
+}
+
+/// The first user is an operator, the second one a viewer.
+async fn start_console_over(
+    store: SharedClusterStore,
     folder: &tempfile::TempDir,
     names: &[&str; 2],
     change: impl FnOnce(&mut CoordinatorOptions),
@@ -38,7 +47,7 @@ async fn start_console_with(
         [entry(names[0], ConsoleRole::Operator), entry(names[1], ConsoleRole::Viewer)].join("\n");
     std::fs::write(&file, entries).unwrap();
     let users = ConsoleUsers::read_file(&file).unwrap();
-    start_at("127.0.0.1:0", file_store(folder), |options| {
+    start_at("127.0.0.1:0", store, |options| {
         options.console = Some(ConsoleOptions {
             users,
             plain_allowed: false,
@@ -260,6 +269,12 @@ async fn figures_are_taken_of_whom_they_are_and_only_with_a_console() {
             }
         }
     }
+    let mut long = report(ActivityRole::Gateway, "host:9000");
+    long.tenants = vec![Default::default(); 2000];
+    let told: Result<Option<ActivityWish>, AskError> =
+        client_of("gateway/g").post_json("/v1/activity", &long, Duration::ZERO).await;
+    let refused = told.unwrap_err();
+    assert_eq!(refused.refusal_kind(), Some(CoordinatorRefusalKind::Malformed), "{refused}");
     running.coordinator.shutdown().await;
     let folder = tempfile::tempdir().unwrap();
     let without = start(file_store(&folder)).await;
@@ -323,4 +338,21 @@ async fn a_browser_without_a_certificate_reaches_the_sign_in_and_nothing_else() 
     assert!(ask("GET", "/console", &cookie, "").await.starts_with("HTTP/1.1 200"));
     assert!(ask("GET", "/v1/cluster", &cookie, "").await.starts_with("HTTP/1.1 401"));
     running.coordinator.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_that_does_not_lead_says_who_does_on_a_jobs_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = file_store(&folder);
+    let leader = start(store.clone()).await;
+    register(&client(&[&leader.url], secret()), "a").await;
+    let other = start_console_over(store, &folder, &["alice", "bob"], |_| {}).await;
+    let cookie = cookie_of(&sign_in(&other, "alice", PASSWORD).await);
+    let page = ask(&other, "GET", "/console/jobs/nightly", &cookie, "").await;
+    let named = format!("Another coordinator leads. Sign in at {}/console.", leader.url);
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains(&named), "{page}");
+    let nothing = ask(&other, "GET", "/console/no-such-page", &cookie, "").await;
+    assert!(nothing.starts_with("HTTP/1.1 404"), "{nothing}");
+    other.coordinator.shutdown().await;
+    leader.coordinator.shutdown().await;
 }

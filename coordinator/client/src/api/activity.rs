@@ -1,7 +1,7 @@
 //! What gateways and workers report of their work, for the coordinators' console.
 //!
-//! Every figure counts since the start of its process, so a report that is lost or repeated falsifies
-//! nothing. The names and bounds here keep a report small: it is no second system of metrics.
+//! Every figure counts since the start of its process, so a report that is lost falsifies nothing.
+//! One that comes again, or late, is known by its number and does not count. The names and bounds here keep a report small: it is no second system of metrics.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,8 @@ pub struct NodeActivity {
     pub name: String,
     /// Another number after each start: the counters begin anew then.
     pub life: u64,
+    /// 1 in the first report of a life, and more in each one after it.
+    pub number: u64,
     /// The process ends: this is its last report, and nobody needs to miss it.
     pub is_leaving: bool,
     pub counters: ActivityCounters,

@@ -16,19 +16,15 @@ pub(super) struct ClusterPicture {
     pub(super) nodes: Vec<NodeReport>,
     pub(super) gauges: ActivityGauges,
     pub(super) jobs: Vec<JobView>,
+    /// Why the users file as it is now is not in force.
+    pub(super) users_flaw: Option<String>,
 }
 
 impl CoordinatorState {
     /// Returns the picture, or a sentence on why there is none here.
     pub(super) async fn take_picture(&self) -> Result<ClusterPicture, String> {
         let Some(cluster) = self.build_cluster_view().await else {
-            let refusal = self.not_leader().await;
-            let refused = serde_json::from_slice::<CoordinatorRefusal>(&refusal.body).ok();
-            let leader = refused.as_ref().and_then(|refused| refused.leader.clone());
-            return Err(match leader {
-                Some(leader) => format!("Another coordinator leads. Sign in at {leader}/console."),
-                None => "No coordinator leads at this moment. Try again soon.".to_owned(),
-            });
+            return Err(self.name_leader().await);
         };
         let jobs =
             self.preload_engine().map(|engine| engine.jobs_page(None, None, JOBS_SHOWN_MAX).jobs);
@@ -39,6 +35,17 @@ impl CoordinatorState {
             nodes: board.recent_reports(now),
             gauges: board.current_gauges(now),
             jobs: jobs.unwrap_or_default(),
+            users_flaw: self.console.as_ref().and_then(|console| console.options.users.file_flaw()),
         })
+    }
+
+    /// Says who leads, where this coordinator does not.
+    pub(super) async fn name_leader(&self) -> String {
+        let refusal = self.not_leader().await;
+        let refused = serde_json::from_slice::<CoordinatorRefusal>(&refusal.body).ok();
+        match refused.and_then(|refused| refused.leader) {
+            Some(leader) => format!("Another coordinator leads. Sign in at {leader}/console."),
+            None => "No coordinator leads at this moment. Try again soon.".to_owned(),
+        }
     }
 }

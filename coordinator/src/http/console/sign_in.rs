@@ -1,13 +1,12 @@
 //! Signing in. A stranger's form is short, tries are few, and the answer does not say whether a name
 //! is known.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use sha2::Sha256;
 use tokio::time::Instant;
+use verbs3_coordinator_client::proof::wall_clock_ms;
 
 use super::ConsoleOrigin;
 use super::browser::{ConsoleCookie, ConsoleResponse};
@@ -17,11 +16,10 @@ use crate::console_access::{
     Console, NAME_BYTES_MAX, PASSWORD_BYTES_MAX, SignInTry, SignedInUser, random_token,
 };
 use crate::coordinator_state::CoordinatorState;
+use crate::http::audit::AUDIT_TARGET;
 
 /// How long a sign-in form is good for, in seconds.
 const TICKET_SECONDS: u64 = 3600;
-/// Target of the lines, for filters. See `http/audit.rs`.
-const AUDIT: &str = "verbs3::audit";
 
 impl Console {
     fn ticket_mac(&self, ends: u64, nonce: &str) -> Option<Hmac<Sha256>> {
@@ -49,7 +47,7 @@ impl Console {
 }
 
 fn now_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    wall_clock_ms() / 1000
 }
 
 impl CoordinatorState {
@@ -100,8 +98,7 @@ impl CoordinatorState {
         if name.len() > NAME_BYTES_MAX || password.len() > PASSWORD_BYTES_MAX {
             return refuse(StatusCode::UNAUTHORIZED, "Name or password is wrong.");
         }
-        let users = console.console_users();
-        let known_name = users.find_user(name).map(|_| name);
+        let known_name = console.options.users.find_user(name).map(|_| name);
         let tried = console.limits.lock().take_name_try(name, Instant::now());
         if let SignInTry::Refused { is_first } = tried {
             if is_first {
@@ -109,24 +106,18 @@ impl CoordinatorState {
             }
             return refuse(StatusCode::TOO_MANY_REQUESTS, late);
         }
-        let Ok(_waiting) = console.waiting.try_acquire() else {
+        let Ok(verified) = console.verify_in_turn(name, password).await else {
             return refuse(StatusCode::SERVICE_UNAVAILABLE, late);
         };
-        let Ok(_hashing) = console.hashing.acquire().await else {
-            return refuse(StatusCode::SERVICE_UNAVAILABLE, late);
-        };
-        let (named, secret) = (name.to_owned(), password.to_owned());
-        let verified =
-            tokio::task::spawn_blocking(move || users.verify_password(&named, &secret)).await;
-        let Some(known) = verified.ok().flatten() else {
+        let Some(known) = verified else {
             audit_failure(known_name, origin, "wrong name or password");
             return refuse(StatusCode::UNAUTHORIZED, "Name or password is wrong.");
         };
         tracing::info!(
-            target: AUDIT, who = %format_args!("console/{name}"), action = "console_sign_in",
+            target: AUDIT_TARGET, who = %format_args!("console/{name}"), action = "console_sign_in",
             address = %origin.address, "signed in"
         );
-        console.limits.lock().forgive_address(origin.address);
+        console.limits.lock().give_back_try(origin.address);
         let token = {
             let mut sessions = console.sessions.lock();
             if let Some(before) = ConsoleCookie::Session.read_from(headers, origin.is_tls) {
@@ -153,7 +144,7 @@ impl CoordinatorState {
         }
         self.count_sessions(console);
         tracing::info!(
-            target: AUDIT, who = %format_args!("console/{}", user.name),
+            target: AUDIT_TARGET, who = %format_args!("console/{}", user.name),
             action = "console_sign_out", address = %origin.address, "signed out"
         );
         ConsoleResponse::see_other("/console/sign-in")
@@ -166,7 +157,7 @@ impl CoordinatorState {
 fn audit_failure(known_name: Option<&str>, origin: ConsoleOrigin, reason: &str) {
     let who = known_name.map_or_else(|| "nobody".to_owned(), |name| format!("console/{name}"));
     tracing::warn!(
-        target: AUDIT, %who, action = "console_sign_in", address = %origin.address, reason,
+        target: AUDIT_TARGET, %who, action = "console_sign_in", address = %origin.address, reason,
         "refused"
     );
 }

@@ -1,12 +1,11 @@
 //! Pages and forms of users who have signed in.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use http::{Method, StatusCode, request};
 use hyper::body::Incoming;
 use maud::Markup;
 use percent_encoding::percent_decode_str;
 use verbs3_coordinator_client::api::{CoordinatorRefusal, escape_path_segment};
+use verbs3_coordinator_client::proof::wall_clock_ms;
 use verbs3_preload::api::{JobView, PreloadJobSpec, PreloadPriority, PreloadTier};
 
 use super::browser::ConsoleResponse;
@@ -36,11 +35,6 @@ impl UserPage {
         let content = PageContent { live, still };
         Self { title: title.to_owned(), tab, content, status: StatusCode::OK }
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Says which moment a page shows.
@@ -95,14 +89,14 @@ impl CoordinatorState {
             "/console/jobs" => {
                 self.picture_page("Jobs", PageTab::Jobs, |p| {
                     let form = draw_job_form(user, JobFormValues::default());
-                    (Some(draw_jobs(&p.jobs, now_ms())), form)
+                    (Some(draw_jobs(&p.jobs, wall_clock_ms())), form)
                 })
                 .await
             }
             "/console/object" => self.object_page(console, head.uri.query()).await,
             _ => self.job_page(user, path).await,
         };
-        let as_of = time_text(now_ms());
+        let as_of = time_text(wall_clock_ms());
         let live =
             page.content.live.map(|live| maud::html! { p class="hint as-of" { (as_of) } (live) });
         if is_part(&head.headers) {
@@ -138,6 +132,10 @@ impl CoordinatorState {
     async fn job_page(&self, user: &SignedInUser, path: &str) -> UserPage {
         let id = path.strip_prefix("/console/jobs/").map(|id| percent_decode_str(id));
         let id = id.map(|id| id.decode_utf8_lossy().into_owned());
+        if id.is_some() && !self.is_leader() {
+            let live = draw_notice(&self.name_leader().await);
+            return UserPage::new("Job", PageTab::Jobs, Some(live), None);
+        }
         let job = match (id, self.preload_engine()) {
             (Some(id), Some(engine)) => engine.get(&id, None, std::time::Duration::ZERO).await.ok(),
             _ => None,
@@ -147,7 +145,7 @@ impl CoordinatorState {
                 // A job that is over has none: so the form is of the part that changes.
                 let stop = draw_stop_form(&job, user);
                 let live = maud::html! {
-                    (draw_job(&job, now_ms()))
+                    (draw_job(&job, wall_clock_ms()))
                     @if let Some(stop) = stop { (stop) }
                 };
                 UserPage::new(&format!("Job {}", job.id), PageTab::Jobs, Some(live), None)

@@ -30,6 +30,13 @@ fn well_text(workers: usize) -> String {
 pub(in super::super) fn health_of(picture: &ClusterPicture) -> HealthPicture {
     let mut findings: Vec<String> =
         picture.cluster.findings.iter().map(|finding| sentence(finding)).collect();
+    findings.extend(picture.users_flaw.iter().map(|flaw| {
+        format!(
+            "The console's users file is bad, so the users before its change can still sign in: \
+            {}. Mend the file; it is read again by itself.",
+            plain_text(flaw)
+        )
+    }));
     findings.extend(rail_findings(&picture.cluster));
     findings
         .extend(picture.nodes.iter().filter_map(|node| silence_finding(node, &picture.cluster)));

@@ -125,7 +125,13 @@ fn draw_gateways(gateways: &[&NodeReport]) -> Markup {
                     };
                     @let sent = rate(|counters| counters.bytes_sent);
                     tr {
-                        th scope="row" { (plain_text(&gateway.last.name)) }
+                        th scope="row" {
+                            (plain_text(&gateway.last.name))
+                            // Names are what a gateway says; its certificate is proved.
+                            @if !gateway.certificate.is_empty() {
+                                " (" (plain_text(&gateway.certificate)) ")"
+                            }
+                        }
                         td class="number" { (rate_or_dash(rate(|counters| counters.requests))) }
                         td class="number" {
                             (rate_or_dash(rate(|counters| counters.requests_failed)))

@@ -39,7 +39,7 @@ pub(in super::super) fn draw_object_form(path: &str, refusal: Option<&str>) -> M
 pub(in super::super) fn draw_object(view: &ObjectView, question: &ObjectQuestion<'_>) -> Markup {
     let shown = &view.blocks[..view.blocks.len().min(BLOCKS_SHOWN_MAX)];
     let held = |part: fn(&PlaceView) -> u32| {
-        let places = view.blocks.iter().flat_map(|block| &block.places);
+        let places = shown.iter().flat_map(|block| &block.places);
         places.map(|place| u64::from(part(place))).sum::<u64>()
     };
     html! {
@@ -59,13 +59,16 @@ pub(in super::super) fn draw_object(view: &ObjectView, question: &ObjectQuestion
                 div { dt { "In the store" } dd class="key" { bdi {
                     (plain_text(&view.volume)) "/" (plain_text(&view.key))
                 } } }
-                div { dt { "In memory, all copies" }
+                div { dt { "In memory, of the blocks shown" }
                     dd { (size_text(held(|place| place.memory_bytes))) } }
-                div { dt { "On disk, all copies" }
+                div { dt { "On disk, of the blocks shown" }
                     dd { (size_text(held(|place| place.disk_bytes))) } }
             }
             @for silent in &view.silent { (draw_notice(&plain_text(silent))) }
-            @if shown.is_empty() { p { "It has no blocks." } } @else {
+            @if view.blocks_total == 0 { p { "It has no blocks." } }
+            @else if shown.is_empty() {
+                p { "It has no block " (question.first_block) "; the first one is 0." }
+            } @else {
                 div class="scroll" tabindex="0" role="region" aria-label="Blocks" {
                     table {
                         thead { tr {

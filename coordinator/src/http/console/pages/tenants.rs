@@ -17,7 +17,8 @@ pub(in super::super) fn draw_tenants(picture: &ClusterPicture) -> Markup {
             p { "No tenant has sent a request in the last hour." }
         } @else {
             p { "The last hour, at all gateways that report. Each gateway tells the first 64 \
-                tenants that it knows apart; the others are " em { "other" } "." }
+                tenants that it knows apart. Here are those with the most bytes; all others are "
+                em { "other" } "." }
             div class="scroll" tabindex="0" role="region" aria-label="Tenants" {
                 table {
                     thead { tr {

@@ -40,7 +40,7 @@ fn hostile_job() -> JobView {
 fn hostile_report(role: ActivityRole, count: u64) -> NodeActivity {
     let role = serde_json::to_value(role).unwrap();
     serde_json::from_value(json!({
-        "role": role, "name": HOSTILE, "counters": { "requests": count },
+        "role": role, "name": HOSTILE, "number": count, "counters": { "requests": count },
         "gauges": { "stores_cut_off": 1 },
         "transports": [{ "name": HOSTILE, "connections": 1 }],
         "rails": [{ "name": HOSTILE, "up": false }],
@@ -54,7 +54,7 @@ fn hostile_picture(now: u64) -> ClusterPicture {
     // A name with control characters is refused; this one has none.
     for (at, count) in [(100, 1), (110, 2)] {
         for role in [ActivityRole::Gateway, ActivityRole::Worker] {
-            board.record_report(hostile_report(role, count), seconds(at)).unwrap();
+            board.record_report("", hostile_report(role, count), seconds(at)).unwrap();
         }
     }
     let cluster = json!({
@@ -77,6 +77,7 @@ fn hostile_picture(now: u64) -> ClusterPicture {
         nodes: board.recent_reports(seconds(now)),
         gauges: board.current_gauges(seconds(now)),
         jobs: vec![hostile_job()],
+        users_flaw: Some(HOSTILE.to_owned()),
     }
 }
 
@@ -132,6 +133,7 @@ fn what_a_silent_process_said_is_not_shown_as_if_it_were_so() {
     let overview = draw_overview(&heard).into_string();
     assert!(overview.contains("From 1 gateway and 1 worker. Only 15 s"), "{overview}");
     assert!(overview.contains("does not ask one store"), "{overview}");
+    assert!(overview.contains("users file is bad"), "{overview}");
     let overview = draw_overview(&silent).into_string();
     assert!(overview.contains("From 0 gateways and 0 workers; 2 are silent"), "{overview}");
     assert!(overview.contains("has said nothing of its work for 3 min"), "{overview}");
@@ -139,4 +141,30 @@ fn what_a_silent_process_said_is_not_shown_as_if_it_were_so() {
     let nodes = draw_nodes(&silent).into_string();
     assert_eq!(nodes.matches("silent for 3 min").count(), 2, "{nodes}");
     assert!(!nodes.contains("not open") && !nodes.contains("0.1/s"), "{nodes}");
+}
+
+#[test]
+fn figures_of_an_object_are_those_of_the_blocks_shown() {
+    let block = |number: u32| {
+        json!({ "block": number, "bytes": 1024, "owners": ["a"], "places": [{
+            "worker": "a", "memory_bytes": 1024, "disk_bytes": 512, "pinned_bytes": 0, "uses": 0,
+            "idle_seconds": 1,
+        }] })
+    };
+    let draw = |blocks: u32, total: u32, first_block: u32| {
+        let view: ObjectView = serde_json::from_value(json!({
+            "path": "s3://b/k", "volume": "v", "key": "k", "home": "a", "slot": 1, "etag": "e",
+            "bytes": 1, "version_id": null, "blocks_total": total, "silent": [],
+            "blocks": (0..blocks).map(block).collect::<Vec<_>>(),
+        }))
+        .unwrap();
+        draw_object(&view, &ObjectQuestion { path: "s3://b/k", first_block }).into_string()
+    };
+    // The API tells of more blocks than a page shows.
+    let page = draw(100, 1000, 0);
+    assert!(page.contains("In memory, of the blocks shown</dt><dd>64.0 KiB"), "{page}");
+    assert!(page.contains("On disk, of the blocks shown</dt><dd>32.0 KiB"), "{page}");
+    assert!(draw(0, 0, 0).contains("It has no blocks."));
+    let beyond = draw(0, 7, 7);
+    assert!(beyond.contains("It has no block 7") && !beyond.contains("no blocks"), "{beyond}");
 }
