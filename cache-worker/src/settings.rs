@@ -113,7 +113,7 @@ pub struct WorkerFillSettings {
 }
 
 /// The `[worker.tenants]` table (docs/tenants.md). Gateways say for whom they ask, and what that
-/// tenant weighs. Of no effect as long as there is one tenant.
+/// tenant weighs. Of no effect as long as there is one tenant, and no preload job.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerTenantsSettings {

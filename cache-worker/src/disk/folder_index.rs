@@ -382,7 +382,7 @@ impl FolderIndex {
         entry.uses = (entry.uses + 1).min(USES_MAX);
         entry.used_s = now_s;
         let owner = entry.account;
-        if entry.length > 0 && tenants.passes_to(TenantTier::Disk, owner, user) {
+        if entry.length > 0 && tenants.passes_to(TenantTier::Disk, owner, user, width) {
             entry.account = user;
             cut.holders.remove_slot(owner);
             cut.holders.add_slot(user);

@@ -252,7 +252,9 @@ impl FolderIndex {
         widths.insert(0, width);
         let coldest = |width| {
             let rights = self.eviction_rights(width, account);
-            self.find_coldest_slot(width, judge, rights.sets())
+            // Shares are of bytes: of small pages, others may have all within theirs.
+            let all = rights.breaks_up_shares().then_some(AccountSet::ALL);
+            self.find_coldest_slot(width, judge, rights.sets().chain(all))
         };
         let Some(place) = widths.into_iter().find_map(coldest) else { return false };
         self.evict_slot(place);
@@ -455,7 +457,7 @@ impl FolderIndex {
             return false;
         }
         let allowed = self.eviction_rights(width, account).widest_set();
-        let mut last_resort = None;
+        let (mut last_resort, mut within_shares) = (None, None);
         for _ in 0..QUOTA_STEPS_MAX {
             let Some(place) = self.next_slot(number) else { return false };
             let entry = entry_of(&self.segments, place);
@@ -463,6 +465,7 @@ impl FolderIndex {
                 continue;
             }
             if !allowed.contains(entry.account) {
+                within_shares.get_or_insert(place);
                 continue;
             }
             if entry.uses == 0 {
@@ -476,8 +479,12 @@ impl FolderIndex {
             }
         }
         // The volume's pages are few among many. A page in use is then evicted, if it is still
-        // there.
-        let found = last_resort.filter(|&place| entry_of(&self.segments, place).volume == number);
+        // there; or one of somebody within its share of the tier, since a quota is within a volume.
+        let is_there = |place: &DiskSlot| {
+            let entry = entry_of(&self.segments, *place);
+            entry.is_live() && entry.volume == number
+        };
+        let found = last_resort.filter(is_there).or_else(|| within_shares.filter(is_there));
         if let Some(place) = found {
             self.evict_slot(place);
         }

@@ -124,8 +124,9 @@ impl MemoryTierShard {
         user: TenantAccount,
     ) -> Option<(CachedPage, Option<DemotionEvidence>)> {
         let slot = self.find_entry(key)?;
-        let owner = self.slab.get(slot).account;
-        if owner != user && self.tenants.passes_to(TenantTier::Memory, owner, user) {
+        let (owner, bytes) = (self.slab.get(slot).account, self.slab.get(slot).bytes);
+        let width = self.cell_width(bytes);
+        if owner != user && self.tenants.passes_to(TenantTier::Memory, owner, user, width) {
             self.pass_entry(slot, user);
         }
         let entry = self.slab.get_mut(slot);

@@ -77,8 +77,13 @@ impl TenantRules {
 pub(crate) struct TenantAccounts {
     rules: TenantRules,
     accounts: Box<[AccountState]>,
+    /// The hash of the name of each account's tenant, which pages on disk carry. In a list of their
+    /// own: each request looks for one among them, and nothing beside them changes often.
+    hashes: Box<[AtomicU64]>,
     /// How many of them are in use.
     known: AtomicUsize,
+    /// One more than the second in which no account was left for a tenant; 0: never.
+    full_s: AtomicU32,
     /// Tenants that have series of metrics, 64 at most. A series is never taken away.
     named: Mutex<BTreeSet<String>>,
     /// The sum of the weights of the active, and how many those are.
@@ -92,8 +97,6 @@ pub(crate) struct TenantAccounts {
 
 #[derive(Default)]
 struct AccountState {
-    /// The hash of its tenant's name, which pages on disk carry.
-    hash: AtomicU64,
     weight: AtomicU32,
     /// One more than when it asked last, in seconds of the worker's clock; 0: never.
     asked_s: AtomicU32,
@@ -143,12 +146,15 @@ impl TenantAccounts {
         for account in [TenantAccount::JOBS, TenantAccount::OTHERS] {
             accounts[account.index()].weight.store(1, Ordering::Relaxed);
         }
-        accounts[TenantAccount::JOBS.index()].hash.store(JOBS_HASH, Ordering::Relaxed);
-        accounts[TenantAccount::OTHERS.index()].hash.store(OTHERS_HASH, Ordering::Relaxed);
+        let hashes: Box<[AtomicU64]> = (0..ACCOUNTS_MAX).map(|_| AtomicU64::new(0)).collect();
+        hashes[TenantAccount::JOBS.index()].store(JOBS_HASH, Ordering::Relaxed);
+        hashes[TenantAccount::OTHERS.index()].store(OTHERS_HASH, Ordering::Relaxed);
         Self {
             rules,
             accounts,
+            hashes,
             known: AtomicUsize::new(TenantAccount::FIXED),
+            full_s: AtomicU32::new(0),
             named: Mutex::default(),
             active_weight: AtomicU64::new(0),
             active_count: AtomicUsize::new(0),
@@ -168,22 +174,37 @@ impl TenantAccounts {
         self.renew_shares(now_s);
     }
 
-    /// Returns the account of the tenant that asks now. The weight that was named last holds.
+    /// Returns the account of the tenant that asks now. The weight that was named last holds, once
+    /// shares are looked over.
     pub(crate) fn note_request(&self, tag: Option<&TenantTag>, now_s: u32) -> TenantAccount {
         let Some(tag) = tag else { return self.note_account(TenantAccount::NOBODY, now_s) };
-        let account = self.find_or_take(tag.name.stable_hash(), TENANTS_MAX);
+        let account = self.account_of_asker(tag.name.stable_hash(), now_s);
         let state = &self.accounts[account.index()];
         if account != TenantAccount::OTHERS {
             if !state.is_named.load(Ordering::Relaxed) {
                 self.name_account(state, tag.name.as_str());
             }
             let weight = u32::from(tag.weight.clamp(1, TENANT_WEIGHT_MAX));
+            // Two gateways may name other weights for a while, so this renews nothing.
             if state.weight.load(Ordering::Relaxed) != weight {
                 state.weight.store(weight, Ordering::Relaxed);
-                self.renew_shares(now_s);
             }
         }
         self.note_account(account, now_s)
+    }
+
+    /// Finds or takes an account. Where none is left, that is looked into once a second: requests of
+    /// many tenants must not wait for each other.
+    fn account_of_asker(&self, hash: u64, now_s: u32) -> TenantAccount {
+        let second = now_s.saturating_add(1);
+        if self.full_s.load(Ordering::Relaxed) == second {
+            return self.find_account(hash).unwrap_or(TenantAccount::OTHERS);
+        }
+        let account = self.find_or_take(hash, TENANTS_MAX);
+        if account == TenantAccount::OTHERS {
+            self.full_s.store(second, Ordering::Relaxed);
+        }
+        account
     }
 
     /// Notes that an account asks now, and returns it.
@@ -212,7 +233,7 @@ impl TenantAccounts {
 
     /// Returns what pages on disk name an account by.
     pub(crate) fn stored_hash(&self, account: TenantAccount) -> u64 {
-        self.accounts[account.index()].hash.load(Ordering::Relaxed)
+        self.hashes[account.index()].load(Ordering::Relaxed)
     }
 
     pub(crate) fn add_held(&self, tier: TenantTier, account: TenantAccount, bytes: u64) {
@@ -244,14 +265,15 @@ impl TenantAccounts {
         bytes == 0 || self.holding(tier, account).can_lose(bytes)
     }
 
-    /// Returns whether a page of `owner` counts for `user` from now on, who has just used it.
+    /// Returns whether a page of `bytes` of `owner` counts for `user` from now on, who has just used it.
     pub(crate) fn passes_to(
         &self,
         tier: TenantTier,
         owner: TenantAccount,
         user: TenantAccount,
+        bytes: u64,
     ) -> bool {
-        owner != user && passes_to(self.holding(tier, owner), self.holding(tier, user))
+        owner != user && passes_to(self.holding(tier, owner), self.holding(tier, user), bytes)
     }
 
     /// Returns an account as a party to a queue.
@@ -365,7 +387,7 @@ impl TenantAccounts {
         }
         state.weight.store(1, Ordering::Relaxed);
         // Whoever takes it for the hash before is served as the new one, once.
-        state.hash.store(hash, Ordering::Relaxed);
+        self.hashes[index].store(hash, Ordering::Relaxed);
         state.asked_s.store(0, Ordering::Relaxed);
         if is_new {
             self.known.store(known + 1, Ordering::Release);
@@ -413,8 +435,9 @@ impl TenantAccounts {
             let idle_s = now_s.saturating_add(1).saturating_sub(asked_s);
             let is_active = asked_s > 0 && idle_s <= active_s;
             state.is_active.store(is_active, Ordering::Relaxed);
-            if is_active {
-                weights += u64::from(state.weight.load(Ordering::Relaxed));
+            let weight = u64::from(state.weight.load(Ordering::Relaxed));
+            if is_active && weight > 0 {
+                weights += weight;
                 count += 1;
             }
         }

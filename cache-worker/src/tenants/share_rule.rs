@@ -182,18 +182,24 @@ pub(super) fn eviction_rights(
     EvictionRights { sets: [spare, second, above.with(evictor)], has_due, breaks_up_shares }
 }
 
-/// Returns whether a page that `user` has just used is counted for it from now on, and no longer for
-/// `owner`: if that one went away, or holds more for its weight. So a page that two use stays as
-/// long as one of them is below its share, and each pays its part of what they use together.
-pub(super) fn passes_to(owner: TierHolding, user: TierHolding) -> bool {
+/// Part of what an owner holds by which it must hold more than a user, or a page that both use would
+/// go back and forth with each use.
+const SLACK_DIVISOR: u64 = 64;
+
+/// Returns whether a page of `bytes` that `user` has just used is counted for it from now on, and no
+/// longer for `owner`: if that one went away, or holds more for its weight, and still would without
+/// the page. So a page that two use stays as long as one of them is below its share, and each pays
+/// its part of what they use together.
+pub(super) fn passes_to(owner: TierHolding, user: TierHolding, bytes: u64) -> bool {
     if user.weight == 0 || !user.is_active {
         return false;
     }
     if owner.weight == 0 || !owner.is_active {
         return true;
     }
-    let ours = u128::from(user.held) * u128::from(owner.weight);
-    ours < u128::from(owner.held) * u128::from(user.weight)
+    let left = owner.held.saturating_sub(bytes.max(owner.held / SLACK_DIVISOR));
+    let ours = u128::from(user.held + bytes) * u128::from(owner.weight);
+    ours <= u128::from(left) * u128::from(user.weight)
 }
 
 #[cfg(test)]

@@ -279,3 +279,36 @@ fn segments_of_another_width_keep_nobody_from_its_share() {
     assert!(held(large) >= 40 * (16 << 10) - SEGMENT, "{} of {capacity}", held(large));
     assert!(held(small) > 0);
 }
+
+/// Shares are of bytes. Other bounds that one tenant has reached within its share must not keep the
+/// other one out.
+#[test]
+fn a_tenant_finds_room_where_another_has_all_pages_or_a_volumes_quota_within_its_share() {
+    let rule = VolumeQuotaRule { bytes_max: Some(10 * 4096), age_max: None };
+    for (pages_max, rules) in [(20, HashMap::new()), (1000, HashMap::from([(7, rule)]))] {
+        let tenants = shared_disk(SEGMENT);
+        let options = Options {
+            capacity: SEGMENT,
+            pages_max,
+            rules,
+            tenants: tenants.clone(),
+            ..Options::default()
+        };
+        let bed = Bed::open(SimulatedMedium::new(1), &options);
+        let write = |name: &str, number: u64| {
+            let account = tenants.note_request(TenantTag::new(name, 1).as_ref(), 0);
+            let tenant = tenants.stored_hash(account);
+            let header = PageHeader { tenant, volume: 7, ..page(number).header() };
+            bed.folder.write(header, &page(number).content(), &|_| false, 1)
+        };
+        for name in ["early", "late"] {
+            tenants.note_request(TenantTag::new(name, 1).as_ref(), 0);
+        }
+        for number in 100..120 {
+            assert_eq!(write("early", number), PageWriteOutcome::Done);
+        }
+        for number in 0..5 {
+            assert_eq!(write("late", 200 + number), PageWriteOutcome::Done, "{pages_max}");
+        }
+    }
+}

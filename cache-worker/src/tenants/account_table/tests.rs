@@ -36,6 +36,8 @@ fn shares_follow_who_comes_who_goes_and_the_weight_that_was_named_last() {
     let b = accounts.note_request(tag("b", 3).as_ref(), 50);
     assert_eq!((kept(a), kept(b)), (125, 375));
     accounts.note_request(tag("b", 1).as_ref(), 50);
+    assert_eq!((kept(a), kept(b)), (125, 375), "gateways may name other weights in turn");
+    accounts.look_over(50);
     assert_eq!((kept(a), kept(b)), (250, 250));
     accounts.look_over(101);
     assert_eq!((kept(a), kept(b)), (0, 500), "the first has not asked for a while");

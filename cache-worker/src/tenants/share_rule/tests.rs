@@ -94,10 +94,15 @@ fn shares_of_less_than_a_page_shut_nobody_out() {
 
 #[test]
 fn a_used_page_goes_to_who_holds_less_for_its_weight() {
-    assert!(passes_to(holding(10, 1), holding(9, 1)));
-    assert!(!passes_to(holding(10, 1), holding(10, 1)));
-    assert!(passes_to(holding(10, 1), holding(29, 3)));
-    assert!(!passes_to(holding(10, 1), holding(30, 3)));
+    let passes_to = |owner, user| super::passes_to(owner, user, 1);
+    assert!(passes_to(holding(12, 1), holding(10, 1)));
+    assert!(!passes_to(holding(11, 1), holding(10, 1)));
+    assert!(passes_to(holding(11, 1), holding(29, 3)));
+    assert!(!passes_to(holding(11, 1), holding(30, 3)));
+    // Where it has gone, it stays.
+    assert!(!passes_to(holding(11, 1), holding(12, 1)));
+    assert!(!passes_to(holding(1280, 1), holding(1260, 1)), "within the slack");
+    assert!(passes_to(holding(1280, 1), holding(1250, 1)));
     let gone = TierHolding { is_active: false, ..holding(1, 1) };
     assert!(passes_to(gone, holding(100, 1)), "its reader left");
     assert!(passes_to(holding(1, 0), holding(100, 1)), "nobody's");
@@ -140,7 +145,7 @@ impl ModelTier {
 
     fn use_page(&mut self, at: usize, by: usize) {
         let owner = self.pages[at];
-        if owner != by && passes_to(self.holdings[owner], self.holdings[by]) {
+        if owner != by && passes_to(self.holdings[owner], self.holdings[by], 1) {
             self.pages.remove(at);
             self.pages.push(by);
         }
