@@ -73,8 +73,7 @@ impl WorkerConnector {
         peers: &GatewayPeersSettings,
         arena: &Arena,
     ) -> anyhow::Result<Self> {
-        let requesters =
-            RequesterTransports::new(tcp, verbs, cluster, &gateway_name(), arena).await?;
+        let requesters = RequesterTransports::new(tcp, verbs, cluster, &gateway_name(), arena)?;
         let options = peer_options(peers, verbs);
         let dialling = Some(PeerFactory { requesters, options });
         let mut ways = Self { members: cluster_members(cluster), peers: HashMap::new(), dialling };

@@ -96,8 +96,6 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         AdminEndpoints { registry: registry.clone(), readiness, stop: over.clone(), limits }
             .serve_endpoints(socket),
     );
-    // Who ends the process need not wait until all memory is pinned.
-    started.stop.run_until_cancelled(servers.require_rail()).await.transpose()?;
     let reporting = coordinators.clone().map(|client| {
         ActivityReporter::new(client, registry, ActivityRole::Worker, worker.id.clone())
             .start(started.stop.clone())
