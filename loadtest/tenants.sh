@@ -5,7 +5,8 @@
 #   loadtest/tenants.sh [ARGUMENTS]    see verbs3-loadtest tenants --help
 #
 # A further process, `verbs3 dev` behind the shaped proxy, is the store. READ_MIB is gateway.read.bytes_in_flight_max: what
-# all reads of a gateway hold at once, and so what a read waits for. Needs a release build. Ends what it has started, by pid.
+# all reads of a gateway hold at once, and so what a read waits for. SERVER_CPUS and CLIENT_CPUS (lists, as of taskset) keep
+# servers and clients apart, like hosts do; with SERVER_CPUS alone, clients stay there, too. Needs a release build. Ends what it has started, by pid.
 set -euo pipefail
 
 ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
@@ -14,10 +15,13 @@ ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 READ_MIB=${READ_MIB:-4} REQUESTS=${REQUESTS:-32} STORE_REQUESTS=${STORE_REQUESTS:-3} WORKER_MIB=${WORKER_MIB:-256}
 VERBS3=$(binary)
 LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
+# Children inherit it.
+stay_on() { [ -z "$1" ] || taskset -pc "$1" "$$" >/dev/null; }
 PIDS=()
 DIR=$(mktemp -d "${TMPDIR:-/tmp}/verbs3-tenants.XXXXXX")
 trap 'stop_cluster || true; rm -rf -- "$DIR"' EXIT
 
+stay_on "${SERVER_CPUS:-}"
 store_port=$(free_port) proxy_port=$(free_port) worker_port=$(free_port)
 write_identities
 cat >"$DIR/store.toml" <<END
@@ -69,6 +73,7 @@ for side in fair one; do
   declare "$side=http://127.0.0.1:$port/demo"
 done
 
+stay_on "${CLIENT_CPUS:-}"
 # shellcheck disable=SC2154  # declared above
 "$LOADTEST" tenants --fair "$fair" --shared "$one" --victim-key VICTIM --aggressor-key AGGRESSOR \
   --secret-key "$CLUSTER_SECRET_KEY" "$@" || { tail -n 20 "$DIR"/*.log >&2; exit 1; }

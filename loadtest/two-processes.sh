@@ -6,7 +6,8 @@
 #   loadtest/two-processes.sh memory [ARGUMENTS]    resident memory of gateway and worker together, against their bound
 #
 # A third process, `verbs3 dev`, is the store behind them; neither its CPU nor its memory is counted. GATEWAY_MIB and WORKER_MIB
-# are the sizes of the arenas (defaults by scenario). Needs a release build. Ends what it has started, by pid.
+# are the sizes of the arenas (defaults by scenario). With COORDINATED=true a coordinator gives the map, so that homes grant
+# attribute leases and the gateway holds small objects; its CPU is not counted either. Needs a release build. Ends what it has started, by pid.
 set -euo pipefail
 
 ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
@@ -36,10 +37,22 @@ admin_listen = "127.0.0.1:0"
 identities = "$DIR/identities.toml"
 END
 launch store "$store_port" dev --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB
-shared_config "http://127.0.0.1:$store_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$worker_port" >"$DIR/shared.toml"
+shared=("http://127.0.0.1:$store_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY")
+if [ "${COORDINATED:-false}" = true ]; then
+  coordinator_port=$(free_port)
+  shared_config "${shared[@]}" | sed "s|^workers_fixed = true|coordinators = [\"http://127.0.0.1:$coordinator_port\"]|" >"$DIR/shared.toml"
+  { cat "$DIR/shared.toml"
+    printf '[coordinator]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nstore = { path = "%s/coordinator" }\n' "$coordinator_port" "$DIR"
+  } >"$DIR/coordinator.toml"
+  launch coordinator "$coordinator_port" coordinator
+else
+  shared_config "${shared[@]}" "$worker_port" >"$DIR/shared.toml"
+fi
 { cat "$DIR/shared.toml"
   printf '[worker]\nid = "worker-0"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "%dMiB" }\nshm = { enabled = %s, socket = "%s/worker.sock" }\n' "$worker_port" "$WORKER_MIB" "$SHM" "$DIR"
 } >"$DIR/worker.toml"
+# What was just written is leased as well: otherwise after half a minute.
+[ "${COORDINATED:-false}" = false ] || printf 'leases = { quiet_for = "0s" }\n' >>"$DIR/worker.toml"
 launch worker "$worker_port" worker
 { cat "$DIR/shared.toml"
   printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nmemory = { capacity = "%dMiB" }\n' "$gateway_port" "$DIR/identities.toml" "$GATEWAY_MIB"
@@ -48,6 +61,6 @@ launch gateway "$gateway_port" gateway
 
 # The promise holds for each process: its arena, its index, and 256 MiB.
 [ "$scenario" = hot ] || set -- --bound-mib $((GATEWAY_MIB + WORKER_MIB + 2 * 256)) "$@"
-"$(dirname "$VERBS3")/verbs3-loadtest" "$scenario" --endpoint "127.0.0.1:$gateway_port" --pids "${PIDS[1]},${PIDS[2]}" \
+"$(dirname "$VERBS3")/verbs3-loadtest" "$scenario" --endpoint "127.0.0.1:$gateway_port" --pids "${PIDS[-2]},${PIDS[-1]}" \
   --access-key "$CLUSTER_ACCESS_KEY" --secret-key "$CLUSTER_SECRET_KEY" "$@" ||
   { tail -n 20 "$DIR"/*.log >&2; exit 1; }

@@ -15,7 +15,6 @@ mod folder_store;
 mod index_rebuild;
 mod metrics;
 mod pending_pins;
-mod segment_holders;
 mod segment_layout;
 mod segment_medium;
 mod settings;

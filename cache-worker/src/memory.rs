@@ -16,9 +16,11 @@ use verbs3_rdma::arena::{Arena, ArenaCell, CellReader, ExtentId};
 
 use crate::digest::PageKey;
 use crate::metrics::{EvictionReason, WorkerMetrics};
-use crate::tenants::{AccountSet, EvictionRights, TenantAccount, TenantAccounts, TenantTier};
+use crate::tenants::{
+    AccountHoldings, AccountSet, EvictionRights, TenantAccount, TenantAccounts, TenantTier,
+};
 pub(crate) use ghost_fingerprints::GhostFingerprints;
-use shard::{ExtentHoldings, MemoryTierShard};
+use shard::MemoryTierShard;
 
 /// A complete page, with the checksum that it got when it was filled.
 #[derive(Clone)]
@@ -277,9 +279,9 @@ impl MemoryTier {
         }
         let others_bytes = |extent: &ExtentId| {
             let held = self.extent_holdings(*extent)?;
-            let is_others = held.account_bytes().all(|(account, _)| account != evictor);
-            (held.has_pages() && is_others)
-                .then(|| held.account_bytes().map(|(_, bytes)| bytes).sum::<u64>())
+            let is_others = held.iter().all(|(account, _)| account != evictor);
+            (!held.is_empty() && is_others)
+                .then(|| held.iter().map(|(_, bytes)| bytes).sum::<u64>())
         };
         let cheapest = self
             .next_extents()
@@ -317,12 +319,12 @@ impl MemoryTier {
             account == evictor || self.tenants.can_lose(TenantTier::Memory, account, bytes)
         };
         self.extent_holdings(extent)
-            .is_some_and(|held| held.has_pages() && held.account_bytes().all(may_lose))
+            .is_some_and(|held| !held.is_empty() && held.iter().all(may_lose))
     }
 
     /// Returns what accounts hold of an extent; `None` if a reader holds a page of it.
-    fn extent_holdings(&self, extent: ExtentId) -> Option<ExtentHoldings> {
-        let mut held = ExtentHoldings::default();
+    fn extent_holdings(&self, extent: ExtentId) -> Option<AccountHoldings> {
+        let mut held = AccountHoldings::default();
         let add =
             |shard: &Mutex<MemoryTierShard>| shard.lock().add_extent_holdings(extent, &mut held);
         self.shards.iter().all(add).then_some(held)

@@ -6,8 +6,10 @@
 //! the one of them that holds less for its weight. So it is evicted when nobody who uses it is below
 //! its share, and stays when one of them leaves.
 
+mod account_holdings;
 mod account_table;
 mod share_rule;
 
+pub(crate) use account_holdings::AccountHoldings;
 pub(crate) use account_table::{TenantAccounts, TenantRules, TenantTier, WorkerTenantMetrics};
 pub(crate) use share_rule::{AccountSet, EvictionRights, TenantAccount};

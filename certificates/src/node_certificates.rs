@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
@@ -20,8 +21,8 @@ use crate::metrics::{CertificateMetrics, ReloadOutcome};
 use crate::node_name::{NodeName, NodeNameError, NodeRole};
 use crate::node_verifier::{NodeServerVerifier, verify_server_chain};
 
-/// Time between two looks at the files. Three stats: cheap, and works on every file system.
-const LOOK_EVERY: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 1000 });
+const LOOK_EVERY: Duration =
+    if cfg!(test) { Duration::from_millis(50) } else { verbs3_file_changes::LOOK_EVERY };
 
 /// Whether a listener takes connections without a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,19 +168,19 @@ fn read_set(cluster: &str, files: &CertificateFiles) -> Result<CertificateSet, C
         verifier.build().map_err(unusable)
     };
     // A certificate that is over, or of a CA that this very file does not name, serves nobody.
-    let (now, own_verifier) = (UnixTime::now(), client_verifier(ClientDemand::Required)?);
+    let (now, required) = (UnixTime::now(), client_verifier(ClientDemand::Required)?);
     verify_server_chain(&roots, &provider, &chain[0], &chain[1..], now)
-        .and_then(|()| own_verifier.verify_client_cert(&chain[0], &chain[1..], now).map(drop))
+        .and_then(|()| required.verify_client_cert(&chain[0], &chain[1..], now).map(drop))
         .map_err(|source| CertificateError::Refused {
             path: path.clone(),
             ca_file: files.ca_file.clone(),
             source,
         })?;
-    let accept = |demand: ClientDemand| {
+    let accept = |verifier: Arc<dyn ClientCertVerifier>| {
         let mut config = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])
             .map_err(unusable)?
-            .with_client_cert_verifier(client_verifier(demand)?)
+            .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(unusable)?;
         // Each handshake verifies the certificate: connections are few and long.
@@ -206,8 +207,8 @@ fn read_set(cluster: &str, files: &CertificateFiles) -> Result<CertificateSet, C
     };
     Ok(CertificateSet {
         own,
-        required: accept(ClientDemand::Required)?,
-        optional: accept(ClientDemand::Optional)?,
+        required: accept(required)?,
+        optional: accept(client_verifier(ClientDemand::Optional)?)?,
         to_coordinators: connect(NodeRole::Coordinator)?,
         to_workers: connect(NodeRole::Worker)?,
         not_after: chain_end(&chain),

@@ -11,7 +11,8 @@ pub struct VerbsSettings {
     /// one. `"off"`: never.
     #[setting(default = "auto")]
     pub mode: VerbsMode,
-    /// The rails of this host, in their order: rail i connects to the peer's rail i. Each is
+    /// The rails of this host, in their order. Each connects to the peer's rail in its own IP
+    /// subnet; where there are several or none, rail i to the peer's rail i. Each is
     /// `"mlx5_0"` or `"mlx5_0:2"` (RDMA device and port), `"ib0"` (its network device) or its IP
     /// address; one that is not there keeps its place and is tried again. `"auto"` alone takes
     /// every port that has an address at the start.
@@ -51,6 +52,10 @@ pub struct VerbsSettings {
     /// `"off"`: by one key for all.
     #[setting(default = "off")]
     pub windows: FeatureSwitch,
+    /// `"auto"`: the NIC's transfers may pass each other on PCIe, where device and kernel can. Some
+    /// hosts are much faster so, and none is wrong. `"off"`: they keep their order.
+    #[setting(default = "auto")]
+    pub relaxed_ordering: FeatureSwitch,
     /// Depth of a send queue in work requests.
     #[setting(default = 256, range = 16..=16_384)]
     pub send_queue: u32,

@@ -172,8 +172,8 @@ impl FairPermit {
     }
 
     /// Changes what is held to `units`: gives the rest back, or takes what is missing, if that is
-    /// free now and nobody else's turn. Otherwise leaves it as it is.
-    pub fn resize_permit(&mut self, units: u64, now: Instant) {
+    /// free now and nobody else's turn. Otherwise leaves it as it is. Returns whether it is so now.
+    pub fn resize_permit(&mut self, units: u64, now: Instant) -> bool {
         let units = units.min(self.places.capacity);
         if units < self.units {
             let rest = std::mem::replace(&mut self.units, units) - units;
@@ -184,6 +184,7 @@ impl FairPermit {
             // What is left of it gives nothing back.
             self.units += std::mem::take(&mut more.units);
         }
+        self.units == units
     }
 }
 
@@ -287,12 +288,12 @@ mod tests {
     async fn permit_grows_only_into_what_is_free() {
         let (places, now) = (places(8, 8), Instant::now());
         let mut permit = places.try_take_permit(party(1), 8, now).unwrap();
-        permit.resize_permit(1, now);
+        assert!(permit.resize_permit(1, now));
         assert_eq!(places.used_units(), 1);
         let _other = places.try_take_permit(party(2), 4, now).unwrap();
-        permit.resize_permit(5, now);
+        assert!(!permit.resize_permit(5, now));
         assert_eq!(permit.held_units(), 1, "3 are free, 4 are missing");
-        permit.resize_permit(4, now);
+        assert!(permit.resize_permit(4, now));
         assert_eq!(places.used_units(), 8);
         drop(permit);
         assert_eq!(places.used_units(), 4);

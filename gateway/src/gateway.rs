@@ -18,7 +18,7 @@ use crate::http::{
     AdminEndpoints, AdminLimits, FormUploads, GatewayFront, HostDomains, HttpListener, HttpServer,
     InboundBounds, LenientRoute, OwnHosts, ReadinessCheck,
 };
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::{AdminMetrics, GatewayHttpMetrics};
 use crate::mount::MountTable;
 use crate::operations::{OperationCore, RightsJudge, S3Implementation};
 use crate::plain_read::PlainReadRoute;
@@ -53,6 +53,7 @@ pub struct GatewayService {
     tasks: TaskTracker,
     admin_tasks: TaskTracker,
     admin_limits: AdminLimits,
+    admin_metrics: Arc<AdminMetrics>,
 }
 
 impl GatewayService {
@@ -85,6 +86,7 @@ impl GatewayService {
     ) -> Result<Self, prometheus::Error> {
         let GatewayParts { mounts, identities, preload, admin_limits, registry } = parts;
         let metrics = Arc::new(GatewayHttpMetrics::new(registry)?);
+        let admin_metrics = Arc::new(AdminMetrics::new(registry)?);
         let GatewaySettings { limits, timeouts, .. } = settings;
         metrics.in_flight_max.set(limits.requests_in_flight_max.into());
         metrics.connections_max.set(limits.connections_max.into());
@@ -203,7 +205,17 @@ impl GatewayService {
         let stop_admin = CancellationToken::new();
         let registry = registry.clone();
         let admin_tasks = TaskTracker::new();
-        Ok(Self { server, front, registry, stop, stop_admin, tasks, admin_tasks, admin_limits })
+        Ok(Self {
+            server,
+            front,
+            registry,
+            stop,
+            stop_admin,
+            tasks,
+            admin_tasks,
+            admin_limits,
+            admin_metrics,
+        })
     }
 
     /// Has requests traced from now on. The first tracer stays.
@@ -220,7 +232,8 @@ impl GatewayService {
     pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<ReadinessCheck>) {
         readiness.push(ReadinessCheck::until_shutdown(self.stop.clone()));
         let (registry, stop) = (self.registry.clone(), self.stop_admin.clone());
-        let admin = AdminEndpoints { registry, readiness, stop, limits: self.admin_limits };
+        let (limits, metrics) = (self.admin_limits, self.admin_metrics.clone());
+        let admin = AdminEndpoints { registry, readiness, stop, limits, metrics };
         self.admin_tasks.spawn(admin.serve_endpoints(socket));
     }
 

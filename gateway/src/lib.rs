@@ -30,6 +30,7 @@ pub use self::http::{
     TlsFiles,
 };
 pub use gateway::{GatewayParts, GatewayService};
+pub use metrics::AdminMetrics;
 pub use operation_table::AccessRight;
 pub use preload::{PreloadAnswer, PreloadJobs, PreloadQuestion};
 pub use settings::{

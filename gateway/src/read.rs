@@ -16,20 +16,21 @@ mod object_fetch;
 mod request_plan;
 mod resumption_backoff;
 mod sequence_table;
+mod store_heads;
+mod store_open;
+mod tier_answer;
 
 use std::collections::VecDeque;
 use std::mem;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
-use s3s::{S3Error, S3Response, S3Result};
+use s3s::{Body, S3Error, S3Response, S3Result};
 use verbs3_client::{CacheTierClient, OpenOutcome, OpenRequest, OpenedObject};
-use verbs3_protocol::{BlockGeometry, ByteRange, CacheVerdict, HeadAttributes, ObjectKey};
+use verbs3_protocol::{BlockGeometry, ByteRange, ObjectKey};
 use verbs3_telemetry::ActiveTraceSpan;
 
 use crate::mount::{AttributeFreshness, KEY_BYTES_MAX, MountedBucket};
@@ -46,6 +47,9 @@ use object_fetch::{FetchError, FetchSubject, ObjectFetch, verdict_of};
 use request_plan::AnswerExtent;
 pub(crate) use request_plan::ReadRequestPlan;
 use sequence_table::SequenceTable;
+use store_heads::StoreHeads;
+pub(crate) use tier_answer::TierAnswer;
+use tier_answer::{FoundObject, ReadyObject, TierBody, describe_object};
 
 /// Reads objects through the tier.
 #[derive(Clone)]
@@ -61,6 +65,7 @@ struct ObjectReaderInner {
     places: BypassPlaces,
     rates: StoreRates,
     sequences: SequenceTable,
+    store_heads: StoreHeads,
     metrics: ReadMetrics,
 }
 
@@ -73,28 +78,6 @@ impl ObjectReaderInner {
 /// Most opens of one read: the first, and repeats because the version was gone before its first
 /// byte was sent.
 const OPENS_MAX: usize = 3;
-
-/// An object that is open.
-struct ReadyObject {
-    attributes: HeadAttributes,
-    extent: Range<u64>,
-    /// 206 instead of 200.
-    part: bool,
-    ready: VecDeque<Bytes>,
-    fetch: Option<Box<ObjectFetch>>,
-}
-
-/// What the tier answers to a GET or HEAD.
-pub(crate) struct TierAnswer {
-    /// Length of the body, or of what a GET's body would be.
-    pub(crate) bytes: u64,
-    /// Set for a part of the object.
-    pub(crate) content_range: Option<String>,
-    /// The object's own headers.
-    pub(crate) headers: HeaderMap,
-    /// `None` for HEAD.
-    pub(crate) body: Option<StreamingBlob>,
-}
 
 enum ReadOpenOutcome {
     Object(ReadyObject),
@@ -127,8 +110,17 @@ impl ObjectReader {
         let sequences =
             SequenceTable::new(settings.sequences_max as usize, settings.read_ahead_max.0);
         let rates = StoreRates::new(gateway);
-        let shared =
-            ObjectReaderInner { admission, places, rates, sequences, metrics, tier, settings };
+        let store_heads = StoreHeads::default();
+        let shared = ObjectReaderInner {
+            admission,
+            places,
+            rates,
+            sequences,
+            store_heads,
+            metrics,
+            tier,
+            settings,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -155,7 +147,7 @@ impl ObjectReader {
                 accept_ranges: Some(ACCEPT_RANGES.to_owned()),
                 content_length: Some(bytes as i64),
                 content_range,
-                body,
+                body: body.map(|body| StreamingBlob::from(Body::from(body))),
                 ..Default::default()
             };
             return Ok(S3Response::with_headers(output, headers));
@@ -187,6 +179,9 @@ impl ObjectReader {
             }
         };
         let bytes = opened.extent.end - opened.extent.start;
+        if let Some(held) = opened.take_held() {
+            return Ok(Some(describe_object(ask, opened, Some(TierBody::Held(held)))));
+        }
         admitted.resize_permit(cx, bytes.min(u64::from(self.shared.block_geometry().block_bytes)));
         let body = AssembledBody {
             shared: self.shared.clone(),
@@ -196,7 +191,8 @@ impl ObjectReader {
             remaining: bytes,
             _admitted: admitted,
         };
-        Ok(Some(describe_object(ask, opened, Some(body.into_blob()))))
+        let body = TierBody::Assembled(body.into_blob());
+        Ok(Some(describe_object(ask, opened, Some(body))))
     }
 
     /// Answers a HEAD. `input` has the client's bucket and key.
@@ -279,14 +275,19 @@ impl ObjectReader {
             trace_outcome(span.as_mut(), &outcome);
             drop(span);
             let found = match outcome {
-                OpenOutcome::Found(found) => *found,
+                OpenOutcome::Found(found) => FoundObject::from_tier(*found),
                 OpenOutcome::Absent(absent) => {
                     let verdict = if absent.cached { ReadVerdict::Hit } else { ReadVerdict::Miss };
                     self.shared.metrics.reads[verdict].inc();
                     return Err(answers::of_worker(cx, mount, absent.answer));
                 }
                 OpenOutcome::Ufs(answer) => return Err(answers::of_worker(cx, mount, answer)),
-                OpenOutcome::Bypass(_) => return Ok(ReadOpenOutcome::Bypass),
+                OpenOutcome::Bypass(reason) => {
+                    match self.open_by_store(cx, mount, &request, reason).await {
+                        Some(found) => found,
+                        None => return Ok(ReadOpenOutcome::Bypass),
+                    }
+                }
             };
             match self.judge_opened(cx, mount, ask, &request.object, found, want.is_some()).await {
                 Ok(opening) => return Ok(opening),
@@ -308,17 +309,17 @@ impl ObjectReader {
         mount: &Arc<MountedBucket>,
         ask: &ReadRequestPlan,
         object: &Arc<ObjectKey>,
-        found: OpenedObject,
+        found: FoundObject,
         body: bool,
     ) -> Result<ReadOpenOutcome, ReadOpenFailure> {
-        let verdict = found.cache_verdict();
-        let OpenedObject { opened, data, transport, rest, covered } = found;
+        let FoundObject { opened: found, verdicts: [attributes_verdict, verdict], origin } = found;
+        let OpenedObject { opened, data, transport: _, rest, covered } = found;
         let attributes = opened.attributes;
-        let outcome = |verdict| self.note_outcome(cx, verdict, BytesOrigin::Tier(transport));
+        let outcome = |verdict| self.note_outcome(cx, verdict, origin);
         match ask.conditions.judge_attributes(&attributes) {
             ConditionVerdict::Proceed => {}
             ConditionVerdict::NotModified => {
-                outcome(verdict_of(attributes_verdict(opened.attributes_cached)));
+                outcome(attributes_verdict);
                 return Err(ReadOpenFailure::Answer(answers::not_modified(cx, attributes)));
             }
             ConditionVerdict::Failed => {
@@ -339,13 +340,14 @@ impl ObjectReader {
             }
         };
         if !body || extent.is_empty() {
-            outcome(verdict_of(verdict));
+            outcome(verdict);
             return Ok(ReadOpenOutcome::Object(ReadyObject {
                 attributes,
                 extent,
                 part,
                 ready: VecDeque::new(),
                 fetch: None,
+                is_held: false,
             }));
         }
         let sequential =
@@ -366,9 +368,9 @@ impl ObjectReader {
             fetch = Some(Box::new(ObjectFetch::new(subject, fetched, rest, ahead)));
         }
         if !ready.is_empty() {
-            outcome(verdict_of(verdict));
+            outcome(verdict);
             fetch.iter_mut().for_each(|fetch| fetch.note_answer_left());
-            cx.tenant().note_read(verdict_of(verdict) == ReadVerdict::Hit);
+            cx.tenant().note_read(verdict == ReadVerdict::Hit);
         } else if let Some(fetch) = &mut fetch {
             fetch.await_first_bytes().await.map_err(|error| self.open_failure(cx, mount, error))?;
             if let Some((verdict, via)) = fetch.bytes_origin() {
@@ -376,7 +378,8 @@ impl ObjectReader {
                 cx.tenant().note_read(verdict == ReadVerdict::Hit);
             }
         }
-        Ok(ReadOpenOutcome::Object(ReadyObject { attributes, extent, part, ready, fetch }))
+        let is_held = origin == BytesOrigin::Gateway;
+        Ok(ReadOpenOutcome::Object(ReadyObject { attributes, extent, part, ready, fetch, is_held }))
     }
 
     fn note_outcome(&self, cx: &RequestContext, verdict: ReadVerdict, via: BytesOrigin) {
@@ -406,27 +409,13 @@ impl ObjectReader {
     }
 }
 
-/// Makes the tier's answer about an object that is open.
-fn describe_object(
-    ask: &ReadRequestPlan,
-    opened: ReadyObject,
-    body: Option<StreamingBlob>,
-) -> TierAnswer {
-    let checksums = ask.checksums && !opened.part;
-    TierAnswer {
-        bytes: opened.extent.end - opened.extent.start,
-        content_range: content_range(&opened),
-        headers: answers::object_headers(opened.attributes, checksums, &ask.overrides),
-        body,
-    }
-}
-
 /// Notes the home's answer, for the trace.
 fn trace_outcome(span: Option<&mut ActiveTraceSpan>, outcome: &OpenOutcome) {
     let Some(span) = span else { return };
     let (what, failed) = match outcome {
         OpenOutcome::Found(found) => {
-            span.set_attribute("verbs3.transport", found.transport.as_str());
+            let origin = found.transport.map_or(BytesOrigin::Gateway, BytesOrigin::Tier);
+            span.set_attribute("verbs3.transport", origin.as_str());
             (verdict_of(found.cache_verdict()).as_str(), None)
         }
         OpenOutcome::Absent(_) => ("absent", None),
@@ -446,15 +435,6 @@ enum ReadOpenFailure {
 }
 
 pub(crate) const ACCEPT_RANGES: &str = "bytes";
-
-fn content_range(opened: &ReadyObject) -> Option<String> {
-    let Range { start, end } = opened.extent;
-    opened.part.then(|| format!("bytes {start}-{}/{}", end - 1, opened.attributes.version.bytes))
-}
-
-fn attributes_verdict(cached: bool) -> CacheVerdict {
-    if cached { CacheVerdict::Hit } else { CacheVerdict::Miss }
-}
 
 /// Returns the age limit of absences. A mount that always asks for attributes asks for absences,
 /// too.

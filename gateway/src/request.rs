@@ -64,11 +64,14 @@ impl ReadVerdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BytesOrigin {
     Tier(TransportKind),
+    /// This gateway's own memory: a small object that is held under a lease.
+    Gateway,
     Ufs,
 }
 
 impl BytesOrigin {
-    /// Returns the value of the header and of the metric's label: a transport's name, or `ufs`.
+    /// Returns the value of the header and of the metric's label: a transport's name, `gateway` or
+    /// `ufs`.
     pub fn as_str(self) -> &'static str {
         self.label_text()
     }
@@ -76,7 +79,9 @@ impl BytesOrigin {
 
 impl MetricLabel for BytesOrigin {
     const VALUES: &'static [LabelValue] = &{
-        let mut values = [LabelValue { text: "ufs", documentation: "" }; 4];
+        let held = "a small object that the gateway holds under a lease";
+        let mut values = [LabelValue { text: "gateway", documentation: held }; 5];
+        values[4] = LabelValue { text: "ufs", documentation: "" };
         let (transports, _) = values.split_at_mut(TransportKind::VALUES.len());
         transports.copy_from_slice(TransportKind::VALUES);
         values
@@ -85,7 +90,8 @@ impl MetricLabel for BytesOrigin {
     fn value_index(self) -> usize {
         match self {
             Self::Tier(kind) => kind.value_index(),
-            Self::Ufs => TransportKind::VALUES.len(),
+            Self::Gateway => TransportKind::VALUES.len(),
+            Self::Ufs => TransportKind::VALUES.len() + 1,
         }
     }
 }

@@ -297,6 +297,14 @@ pub struct GatewayTierSettings {
     /// with long headers counting as several; `0` wants none.
     #[setting(default = 100_000, range = 0..=10_000_000)]
     pub leases_max: u32,
+    /// Longest object whose bytes are held beside the lease on its attributes, so that a read of it
+    /// asks nobody; `"0B"` holds none. Not more than `open_landing`.
+    #[setting(default = "64KiB", range = "0B"..="256KiB")]
+    pub small_object_max: ByteSize,
+    /// Memory of all such objects, shared by tenants; beyond it, those that were not read lately
+    /// make room.
+    #[setting(default = "64MiB", range = "0B"..="64GiB")]
+    pub small_memory_max: ByteSize,
     /// Failures in a row after which a worker rests.
     #[setting(default = 3, range = 1..=1000)]
     pub failures_max: u32,

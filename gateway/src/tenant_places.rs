@@ -150,13 +150,24 @@ impl TenantPlaces {
 
 impl TenantPlace {
     /// Changes what is held: gives the rest back, or takes what is missing, if that is free now.
-    pub fn resize_place(&mut self, amount: u64, now: Instant) {
+    /// Returns whether so much is held.
+    pub fn resize_place(&mut self, amount: u64, now: Instant) -> bool {
         let before = self.held_amount();
-        self.permit.resize_permit(amount.div_ceil(self.unit_bytes).max(1), now);
+        let resized = self.permit.resize_permit(amount.div_ceil(self.unit_bytes).max(1), now);
         let after = self.held_amount();
         if after != before {
             self.show_change(after - before);
         }
+        resized
+    }
+
+    /// Takes what is missing to `amount`, if that is free now. Counts a refusal where it is not.
+    pub fn grow_place(&mut self, amount: u64, now: Instant) -> bool {
+        let grown = self.resize_place(amount, now);
+        if !grown {
+            self.tenant.metrics().refusals[self.resource].inc();
+        }
+        grown
     }
 
     fn held_amount(&self) -> i64 {

@@ -43,6 +43,9 @@ const TRICKLE_BYTES: usize = 8 << 10;
 const TRICKLE_PAUSE: Duration = Duration::from_millis(100);
 /// Pause after a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
+/// Niceness of the aggressor's threads: the victim's client computes first, as if it had a host of
+/// its own. What the aggressor does to the gateway is measured, not what it does to other clients.
+const AGGRESSOR_NICENESS: i32 = 15;
 /// How long the aggressor works before the victim is measured.
 const LEAD: Duration = Duration::from_millis(500);
 
@@ -256,6 +259,8 @@ impl BesiegedGateway {
                 let (stop, tally, turn) = (&stop, &tally, &turn);
                 scope.spawn(move || {
                     let Some(kind) = kind else { return };
+                    // Of this thread alone. Anybody may lower it.
+                    let _ = rustix::process::setpriority_process(None, AGGRESSOR_NICENESS);
                     self.attack(kind, options, stop, |outcome| tally.record(outcome), turn);
                 });
             }

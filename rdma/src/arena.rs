@@ -155,6 +155,11 @@ impl Arena {
         (self.shared.mapping.base_address(), self.shared.mapping.mapped_bytes())
     }
 
+    /// Returns the length of an extent. No cell lies across a border between two.
+    pub(crate) fn extent_bytes(&self) -> usize {
+        self.shared.classes.extent_bytes()
+    }
+
     /// Returns the sealed memfd, for a process of this host to map read-only.
     #[cfg(not(miri))]
     pub(crate) fn memory_fd(&self) -> std::os::fd::BorrowedFd<'_> {

@@ -14,6 +14,7 @@ mod connect_attempt;
 mod connecting_call;
 mod peer_tasks;
 mod queue_pairs;
+mod rail_pairing;
 mod route_monitor;
 mod transport_lane;
 mod transport_ways;

@@ -4,10 +4,19 @@
 //! The caller's probe says to which device an address belongs (rdma_cm knows). Opens no device.
 
 mod interfaces;
+mod subnet;
 
 use std::net::IpAddr;
 
 pub use interfaces::{NetworkInterface, list_interfaces};
+pub use subnet::RailSubnet;
+
+/// Returns the subnet of an address of this host; `None` where no network device has it.
+pub fn subnet_of(address: IpAddr) -> Option<RailSubnet> {
+    let interfaces = list_interfaces().ok()?;
+    let found = interfaces.iter().find(|interface| interface.address == address)?;
+    Some(RailSubnet::new(address, found.prefix))
+}
 
 /// A port of an RDMA device, found by one of its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +125,7 @@ mod tests {
         let interface = |name: &str, address: &str| NetworkInterface {
             name: name.into(),
             address: address.parse().unwrap(),
+            prefix: 24,
         };
         vec![
             interface("lo", "127.0.0.1"),
@@ -182,6 +192,8 @@ mod tests {
     #[test]
     fn this_host_has_a_loopback_interface() {
         let found = list_interfaces().unwrap();
-        assert!(found.iter().any(|interface| interface.address.is_loopback()), "{found:?}");
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let own = found.iter().find(|interface| interface.address == loopback);
+        assert_eq!(own.map(|interface| interface.prefix), Some(8), "{found:?}");
     }
 }

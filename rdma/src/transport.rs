@@ -35,6 +35,7 @@ pub use transport_error::{
 
 use crate::landing::Landing;
 use crate::peer::TransportWays;
+use crate::rails::RailSubnet;
 use crate::way_ticket::WayTicket;
 
 /// The way in which bytes reached this host. Every answer reports it, so that a silent fallback
@@ -265,6 +266,10 @@ pub trait PeerTransport: Send + Sync {
     }
     /// Returns the rail's name in metrics, for transports that are one rail.
     fn rail_label(&self) -> Option<String> {
+        None
+    }
+    /// Returns the subnet of the rail, for transports that are one rail, while it is up.
+    fn rail_subnet(&self) -> Option<RailSubnet> {
         None
     }
     /// Connects and authenticates. Bounded by the transport's own connect deadline.

@@ -10,15 +10,22 @@ mod buffer_ledger;
 mod chunk;
 mod chunk_sender;
 #[cfg(test)]
+mod fake_devices;
+#[cfg(test)]
 mod hostile;
 mod pinned_runtime;
+mod pinning_turn;
 pub(crate) mod port_counters;
 mod queue_pair_wire;
 mod queue_terms;
 mod rail;
 mod rail_connector;
+mod rail_keeper;
 mod rail_metrics;
+mod rail_opener;
 mod rail_presence;
+mod rail_regions;
+mod rail_watch;
 mod readable_source;
 mod receive_buffers;
 mod server;
@@ -35,6 +42,7 @@ use std::time::Duration;
 pub use pinned_runtime::PinnedRuntime;
 pub use rail::RailIdentity;
 pub use rail_connector::VerbsTransport;
+pub use rail_keeper::FirstAttempt;
 pub use rail_presence::RailPlace;
 pub use server::{RailAddress, VerbsServer, VerbsServerOptions};
 
@@ -59,6 +67,8 @@ pub struct VerbsOptions {
     pub shared_receives: u16,
     /// Lends landings through memory windows of type 2, where the requester's device has them.
     pub windows: bool,
+    /// Lets the NIC's transfers from and to the arena pass each other on PCIe.
+    pub relaxed_ordering: bool,
     /// Depth of the send queue, in work requests.
     pub send_queue: u32,
     /// Bytes that the NIC takes along with a request, where it can, instead of fetching them.
@@ -99,6 +109,7 @@ impl VerbsOptions {
             shared_receive: true,
             shared_receives: 1024,
             windows: false,
+            relaxed_ordering: true,
             send_queue: 256,
             inline_bytes: 128,
             ack_timeout: 17,

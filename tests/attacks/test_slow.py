@@ -178,9 +178,6 @@ def signed_form(key: Key, host: str, name: str, length: int | None = None, body:
     return f"{head}content-length: {length or len(whole)}\r\n\r\n".encode() + (whole if length is None else whole[:-9])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="memory of forms is taken by what is announced: a newcomer finds only the part that is always kept, a tenth of the reserve"
-)
 def test_one_identity_leaves_memory_for_the_forms_of_others(cluster, source, held):
     attacker, other = Peer(cluster.patient.port, OWNER, source), Peer(cluster.patient.port, HONEST)
     for number in range(4):

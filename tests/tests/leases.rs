@@ -1,7 +1,8 @@
 //! Leases on attributes, in a coordinated cluster: gateways answer HEAD without asking the home,
 //! most of the time, and no read that starts after a write's acknowledgement is stale, while
-//! workers that granted leases and gateways that hold some are killed and stopped. Small objects
-//! and many HEADs: what `history` has few of.
+//! workers that granted leases and gateways that hold some are killed and stopped. Half of the
+//! objects are so small that gateways hold their bytes, too. Small objects and many HEADs: what
+//! `history` has few of.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -27,8 +28,17 @@ fn name(key: usize) -> String {
     format!("k{key}")
 }
 
+/// Large enough to go by spans; or small enough to be held, but for every third version.
+fn length(key: usize, version: u64) -> usize {
+    match (key % 2, version % 3) {
+        (0, _) => 600_000,
+        (_, 0) => 70_000,
+        (_, rest) => 3000 * rest as usize,
+    }
+}
+
 async fn put(gateway: &Gateway, bucket: &str, key: usize, version: u64) -> Result<(), String> {
-    let body = content::body(&name(key), version, 600_000);
+    let body = content::body(&name(key), version, length(key, version));
     let put = gateway
         .client
         .put_object()
@@ -38,7 +48,7 @@ async fn put(gateway: &Gateway, bucket: &str, key: usize, version: u64) -> Resul
     put.body(body.into()).send().await.map(|_| ()).map_err(|error| format!("{error:?}"))
 }
 
-/// The version that a read shows: of HEADs mostly, and of GETs large enough to go by spans.
+/// The version that a read shows: of HEADs mostly, and of GETs.
 async fn seen(gateway: &Gateway, bucket: &str, key: usize, whole: bool) -> Result<u64, String> {
     let version = |metadata: Option<&std::collections::HashMap<String, String>>| {
         metadata.unwrap()["version"].parse()
@@ -51,6 +61,7 @@ async fn seen(gateway: &Gateway, bucket: &str, key: usize, whole: bool) -> Resul
     let got = got.map_err(|error| format!("{error:?}"))?;
     let version: u64 = version(got.metadata()).unwrap();
     let bytes = got.body.collect().await.map_err(|error| format!("{error:?}"))?.into_bytes();
+    assert_eq!(bytes.len(), length(key, version));
     content::check(&name(key), version, 0, &bytes).unwrap();
     Ok(version)
 }
@@ -86,7 +97,8 @@ async fn read_on(
     while !stop.load(Ordering::Relaxed) {
         let key = rand::random_range(0..KEYS);
         let oldest = keys[key].acknowledged.load(Ordering::SeqCst);
-        let Ok(version) = seen(&gateway, &bucket, key, rand::random_bool(0.1)).await else {
+        let whole = rand::random_bool(if key % 2 == 0 { 0.1 } else { 0.7 });
+        let Ok(version) = seen(&gateway, &bucket, key, whole).await else {
             continue;
         };
         let newest = keys[key].begun.load(Ordering::SeqCst);
@@ -183,10 +195,13 @@ async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() 
     let written: u64 = keys.iter().map(|key| key.acknowledged.load(Ordering::SeqCst)).sum();
     let reads = reads.load(Ordering::Relaxed);
     println!("{written} versions, {reads} reads, none stale; {}", leases(&metrics).unwrap());
-    let answered: f64 = metrics.iter().map(|one| one.sum("verbs3_client_leased_total", &[])).sum();
+    let sum = |family: &str| metrics.iter().map(|one| one.sum(family, &[])).sum::<f64>();
+    let answered = sum("verbs3_client_leased_total");
+    let held = sum("verbs3_client_small_object_reads_total");
+    println!("{answered} answered by leases, {held} of them with held bytes");
     assert!(
-        written > 20 && answered > 50.0,
-        "too little happened to prove anything: {answered} of {reads} reads"
+        written > 20 && answered > 50.0 && held > 10.0,
+        "too little happened to prove anything: {answered} and {held} of {reads} reads"
     );
 }
 
@@ -213,4 +228,52 @@ async fn a_hot_key_is_headed_without_asking_its_home() {
     assert_eq!(seen(&gateways[0], &bucket, 0, false).await, Ok(2));
     let worker = cluster.metrics("worker-0").await.unwrap();
     assert!(worker.sum("verbs3_worker_leases_total", &["event=\"granted\""]) > 0.0);
+}
+
+/// The bytes of a hot small object come from the gateway itself: whole, in parts, and not at all
+/// for a client that has them. The write of another gateway shows at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_small_object_is_read_without_asking_its_home() {
+    let cluster =
+        Cluster::builder().gateways(2).workers(1).coordinated().lease("10s").start().await.unwrap();
+    let bucket = cluster.bucket("small").await.unwrap();
+    let gateways = cluster.gateways();
+    eventually(SOON, async || put(&gateways[0], &bucket, 1, 1).await).await.unwrap();
+    let answered = async || {
+        for _ in 0..50 {
+            assert_eq!(seen(&gateways[0], &bucket, 1, true).await?, 1);
+            part_is_right(&gateways[0], &bucket, 1, 1).await?;
+        }
+        let metrics = cluster.metrics("gateway-0").await.map_err(|error| error.to_string())?;
+        let held = metrics.sum("verbs3_client_small_object_reads_total", &[]);
+        if held < 150.0 { Err(format!("{held} answered with held bytes")) } else { Ok(()) }
+    };
+    eventually(SOON, answered).await.unwrap();
+    let metrics = cluster.metrics("gateway-0").await.unwrap();
+    let sent = metrics.sum("verbs3_gateway_body_bytes_sent_total", &["transport=\"gateway\""]);
+    assert!(sent > 75.0 * 3000.0, "{sent} bytes");
+    assert_eq!(metrics.sum("verbs3_read_bytes_in_flight", &[]), 0.0);
+    put(&gateways[1], &bucket, 1, 2).await.unwrap();
+    assert_eq!(seen(&gateways[0], &bucket, 1, true).await, Ok(2));
+    part_is_right(&gateways[0], &bucket, 1, 2).await.unwrap();
+}
+
+/// Reads a part of a small object, and asks for it again with a condition that does not hold.
+async fn part_is_right(
+    gateway: &Gateway,
+    bucket: &str,
+    key: usize,
+    version: u64,
+) -> Result<(), String> {
+    let get = || gateway.client.get_object().bucket(bucket).key(name(key));
+    let part = get().range("bytes=1000-1999").send().await;
+    let part = part.map_err(|error| format!("{error:?}"))?;
+    let (etag, range) = (part.e_tag.clone().unwrap(), part.content_range.clone().unwrap());
+    assert_eq!(range, format!("bytes 1000-1999/{}", length(key, version)));
+    let bytes = part.body.collect().await.map_err(|error| format!("{error:?}"))?.into_bytes();
+    assert_eq!(bytes.len(), 1000);
+    content::check(&name(key), version, 1000, &bytes).unwrap();
+    let unchanged = get().if_none_match(etag).send().await;
+    assert_eq!(unchanged.unwrap_err().raw_response().unwrap().status().as_u16(), 304);
+    Ok(())
 }

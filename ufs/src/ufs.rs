@@ -81,6 +81,8 @@ struct UfsInner {
     random: RandomSource,
     /// True if the store answered the last ranged read with the whole object.
     ignores_range: AtomicBool,
+    /// It has said or shown that it answers ranges.
+    answers_ranges: AtomicBool,
 }
 
 /// An admission by the circuit breaker. It is given back however the request ends.
@@ -126,6 +128,7 @@ impl Ufs {
             budget,
             random,
             ignores_range: AtomicBool::new(false),
+            answers_ranges: AtomicBool::new(false),
         };
         shared.show_circuit(CircuitState::Closed);
         Self { shared: Arc::new(shared) }
@@ -154,6 +157,14 @@ impl Ufs {
             .ignores_range
             .load(Ordering::Relaxed)
             .then_some(self.shared.limits.skip_bytes_max)
+    }
+
+    /// Returns whether any range of an object of this length can be read, as far as is known. A UFS
+    /// has to say or show first that it answers ranges.
+    pub fn reads_ranges_of(&self, object_bytes: u64) -> bool {
+        object_bytes <= self.shared.limits.skip_bytes_max
+            || self.shared.answers_ranges.load(Ordering::Relaxed)
+                && !self.shared.ignores_range.load(Ordering::Relaxed)
     }
 
     /// Returns how long to wait before an error-answered read is sent again, after `tried` tries.
@@ -275,6 +286,9 @@ impl UfsInner {
         };
         let request = s3_request(Method::HEAD, input);
         let (response, raw) = self.call_store(self.s3.head_object(request)).await?;
+        if response.output.accept_ranges.as_deref() == Some("bytes") {
+            self.answers_ranges.store(true, Ordering::Relaxed);
+        }
         let (status, headers) = answer_headers(
             raw,
             response.status,
@@ -328,6 +342,7 @@ impl UfsInner {
             StatusCode::OK if is_cut => true,
             _ => return,
         };
+        self.answers_ranges.store(!ignores, Ordering::Relaxed);
         if self.ignores_range.swap(ignores, Ordering::Relaxed) == ignores {
             return;
         }

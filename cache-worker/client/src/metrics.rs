@@ -30,7 +30,7 @@ pub(crate) struct TierMetrics {
     /// Calls put to the same worker again because their connection broke, by kind.
     #[metric(labels(kind))]
     pub(crate) repeats: MetricFamily<CallKind, IntCounter>,
-    /// Reads sent to the UFS by reason.
+    /// Opens and spans that no worker answered, by reason: the gateway asks the UFS.
     #[metric(labels(reason))]
     pub(crate) bypasses: MetricFamily<BypassReason, IntCounter>,
     /// Opens that met a worker with another placement map, by outcome.
@@ -63,6 +63,15 @@ pub(crate) struct TierMetrics {
     /// Objects whose attributes are kept by a lease, or were within the last minute.
     #[metric("verbs3_client_leases")]
     pub(crate) leases_held: IntGauge,
+    /// Opens that were answered with the bytes of a small object, which were held beside its lease.
+    pub(crate) small_object_reads: IntCounter,
+    /// Small objects that made room for others.
+    pub(crate) small_object_evictions: IntCounter,
+    /// Small objects whose bytes are in memory: held beside leases, or on their way to clients.
+    #[metric("verbs3_client_small_objects")]
+    pub(crate) small_objects: IntGauge,
+    /// Memory that they take, of `gateway.tier.small_memory_max`.
+    pub(crate) small_object_bytes: IntGauge,
     /// Homes that are polled for recalls of leases.
     pub(crate) lease_homes: IntGauge,
     /// Messages being told by way of the coordinators.

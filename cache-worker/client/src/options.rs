@@ -32,6 +32,10 @@ pub struct TierOptions {
     /// Objects whose attributes may be held by leases; objects with long headers count as several.
     /// 0: no leases.
     pub leases_max: usize,
+    /// Longest object whose bytes are held beside the lease on its attributes. 0: none is.
+    pub small_object_bytes_max: u64,
+    /// Memory of all of them.
+    pub small_memory_bytes_max: u64,
     /// When a worker rests after failures, and for how long.
     pub health: HealthOptions,
     /// The map comes from a coordinator, and may change. A worker that disagrees about it is asked
@@ -54,6 +58,8 @@ impl Default for TierOptions {
             report_deadline: Duration::from_secs(15),
             map_wait: Duration::from_millis(500),
             leases_max: 100_000,
+            small_object_bytes_max: 64 << 10,
+            small_memory_bytes_max: 64 << 20,
             health: HealthOptions::default(),
             coordinated: false,
         }

@@ -2,9 +2,12 @@
 
 pub(crate) mod bypass;
 pub(crate) mod lease_table;
+pub(crate) mod leased_open;
+pub(crate) mod leased_opening;
 pub(crate) mod map_agreement;
 pub(crate) mod open;
 pub(crate) mod open_request;
 pub(crate) mod opened_object;
 pub(crate) mod recalls;
+pub(crate) mod small_objects;
 pub(crate) mod span_read;

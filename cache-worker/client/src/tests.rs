@@ -3,6 +3,7 @@
 
 mod between;
 mod following;
+mod holding;
 mod leasing;
 mod opening;
 mod reading;
@@ -162,7 +163,11 @@ fn content(start: u32, end: u32) -> Vec<u8> {
 }
 
 fn piece(start: u32, end: u32) -> (BlockPiece, Vec<Bytes>) {
-    let data = content(start, end);
+    piece_of(start, content(start, end))
+}
+
+fn piece_of(start: u32, data: Vec<u8>) -> (BlockPiece, Vec<Bytes>) {
+    let end = start + data.len() as u32;
     let (mut at, range) = (0, start..end);
     let checksums = GEOMETRY.page_cuts(&range).map(|length| {
         at += length;

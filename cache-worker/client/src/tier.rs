@@ -24,6 +24,7 @@ use crate::reading::open::ObjectOpener;
 use crate::reading::open_request::OpenRequest;
 use crate::reading::opened_object::OpenOutcome;
 use crate::reading::recalls::RecallFollower;
+use crate::reading::small_objects::{SmallObjectBounds, SmallObjectMemory};
 use crate::reading::span_read::{SpanRead, SpanReader, SpanRequest};
 use crate::upkeep::block_tending::{BlockTender, InvalidObjects, TendError};
 use crate::upkeep::gone_version::GoneVersionReporter;
@@ -97,10 +98,15 @@ impl CacheTierClient {
             return Err(TierError::Cell { cell_bytes, page_bytes });
         }
         let gateway = rand::random();
+        let metrics = Arc::new(TierMetrics::new(registry)?);
         // Without coordinators homes grant no leases.
         let leases_max = if options.coordinated { options.leases_max } else { 0 };
-        let leases = Arc::new(TierLeaseTable::new(gateway, leases_max, clock));
-        let metrics = Arc::new(TierMetrics::new(registry)?);
+        let bounds = SmallObjectBounds {
+            object_bytes_max: options.small_object_bytes_max,
+            memory_bytes_max: options.small_memory_bytes_max,
+        };
+        let small_objects = SmallObjectMemory::new(bounds, &metrics);
+        let leases = Arc::new(TierLeaseTable::new(gateway, leases_max, clock, small_objects));
         let placement = TierPlacement::new(placement, &peers, metrics.hot_blocks.clone())?;
         let tasks = TaskTracker::new();
         let asker = Arc::new(WorkerAsker { options, metrics, placement, tasks });
@@ -158,6 +164,11 @@ impl CacheTierClient {
     pub fn leased_opens_count(&self) -> u64 {
         let leased = &self.asker.metrics.leased;
         leased[LeasedOpen::Head].get() + leased[LeasedOpen::Read].get()
+    }
+
+    /// Returns how many opens were answered with bytes that were held beside a lease.
+    pub fn held_reads_count(&self) -> u64 {
+        self.asker.metrics.small_object_reads.get()
     }
 
     /// Returns how many leases homes have recalled, all at once or one by one.

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk_headers::PageHeader;
-use super::segment_holders::SegmentHolders;
 use super::segment_layout::SegmentLayout;
 use super::slot_table::{DiskSlot, DiskSlotTable};
 use crate::digest::{PageKey, VersionDigest};
 use crate::memory::PageHeat;
-use crate::tenants::{TenantAccount, TenantAccounts, TenantTier};
+use crate::tenants::{AccountHoldings, TenantAccount, TenantAccounts, TenantTier};
 
 /// A slot and its page. 64 bytes.
 pub(super) struct DiskSlotEntry {
@@ -104,7 +103,7 @@ pub(super) struct SegmentSlotTable {
     pub(super) open: bool,
     /// When one of the pages was last used or written.
     pub(super) touched_s: u32,
-    pub(super) holders: SegmentHolders,
+    pub(super) holders: AccountHoldings,
 }
 
 impl SegmentSlotTable {
@@ -244,7 +243,7 @@ impl FolderIndex {
             free: Vec::new(),
             open: true,
             touched_s: now_s,
-            holders: SegmentHolders::default(),
+            holders: AccountHoldings::default(),
         };
         found.cut = Some(cut);
         let class = self.classes.entry(layout.width).or_default();
@@ -309,7 +308,7 @@ impl FolderIndex {
             writing: true,
             account,
         };
-        cut.holders.add_slot(account);
+        cut.holders.add_amount(account, 1);
         self.volumes[usize::from(volume)].slot_bytes += width;
         self.tenants.add_held(TenantTier::Disk, account, width);
     }
@@ -384,8 +383,8 @@ impl FolderIndex {
         let owner = entry.account;
         if entry.length > 0 && tenants.passes_to(TenantTier::Disk, owner, user, width) {
             entry.account = user;
-            cut.holders.remove_slot(owner);
-            cut.holders.add_slot(user);
+            cut.holders.remove_amount(owner, 1);
+            cut.holders.add_amount(user, 1);
             tenants.take_held(TenantTier::Disk, owner, width);
             tenants.add_held(TenantTier::Disk, user, width);
         }
@@ -424,7 +423,7 @@ impl FolderIndex {
         let Some(cut) = self.cut_mut(place.segment) else { return };
         let width = cut.layout.width;
         cut.entries[place.slot as usize] = DiskSlotEntry::new_free();
-        cut.holders.remove_slot(account);
+        cut.holders.remove_amount(account, 1);
         cut.free.push(place.slot);
         let opens = !std::mem::replace(&mut cut.open, true);
         self.volumes[volume].slot_bytes -= u64::from(width);

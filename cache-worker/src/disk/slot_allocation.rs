@@ -329,8 +329,8 @@ impl FolderIndex {
         let Some(cut) = self.cut_of(segment).filter(|_| rights != EvictionRights::ANY) else {
             return 0;
         };
-        let bytes = |(account, slots): (TenantAccount, u32)| {
-            let bytes = u64::from(slots) * u64::from(cut.layout.width);
+        let bytes = |(account, slots): (TenantAccount, u64)| {
+            let bytes = slots * u64::from(cut.layout.width);
             let may_lose =
                 account == evictor || self.tenants.can_lose(TenantTier::Disk, account, bytes);
             if may_lose { 0 } else { bytes }
@@ -356,7 +356,7 @@ impl FolderIndex {
         let (width, slots) = (cut.layout.width, cut.entries.len() as u32);
         let before = self.held.pages;
         for (account, slots) in cut.holders.iter() {
-            self.tenants.count_evictions(TenantTier::Disk, account, slots.into());
+            self.tenants.count_evictions(TenantTier::Disk, account, slots);
         }
         for slot in 0..slots {
             self.free_slot(DiskSlot { segment, slot });

@@ -19,7 +19,7 @@ use super::page_list::ShardPageList;
 use super::slab::{EvictionQueue, MemoryPageEntry, NONE, PageEntrySlab, split_key};
 use super::{CachedPage, DemotionEvidence, PageHeat};
 use crate::digest::PageKey;
-use crate::tenants::{AccountSet, TenantAccount, TenantAccounts, TenantTier};
+use crate::tenants::{AccountHoldings, AccountSet, TenantAccount, TenantAccounts, TenantTier};
 
 /// The two lists of an account.
 #[derive(Default)]
@@ -41,29 +41,6 @@ impl AccountPageLists {
             EvictionQueue::Small => &mut self.small,
             EvictionQueue::Main => &mut self.main,
         }
-    }
-}
-
-/// What the accounts hold of one extent.
-#[derive(Default)]
-pub(super) struct ExtentHoldings {
-    bytes: Vec<(TenantAccount, u64)>,
-}
-
-impl ExtentHoldings {
-    fn add_page(&mut self, account: TenantAccount, bytes: u64) {
-        match self.bytes.iter_mut().find(|(other, _)| *other == account) {
-            Some((_, sum)) => *sum += bytes,
-            None => self.bytes.push((account, bytes)),
-        }
-    }
-
-    pub(super) fn has_pages(&self) -> bool {
-        !self.bytes.is_empty()
-    }
-
-    pub(super) fn account_bytes(&self) -> impl Iterator<Item = (TenantAccount, u64)> {
-        self.bytes.iter().copied()
     }
 }
 
@@ -235,14 +212,14 @@ impl MemoryTierShard {
     }
 
     /// Adds what each account holds of an extent. Returns false if a reader holds a page of it.
-    pub(super) fn add_extent_holdings(&self, extent: ExtentId, held: &mut ExtentHoldings) -> bool {
+    pub(super) fn add_extent_holdings(&self, extent: ExtentId, held: &mut AccountHoldings) -> bool {
         let mut slot = self.extents.get(extent.0 as usize).copied().unwrap_or(NONE);
         while slot != NONE {
             let entry = self.slab.get(slot);
             if self.is_held_by_reader(slot) {
                 return false;
             }
-            held.add_page(entry.account, self.cell_width(entry.bytes));
+            held.add_amount(entry.account, self.cell_width(entry.bytes));
             slot = entry.extent_next;
         }
         true

@@ -23,7 +23,7 @@ use verbs3_coordinator::{
     RelayQueueOptions,
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
-use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
+use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
 
 use super::admin_limits::admin_limits;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
@@ -92,9 +92,10 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         ReadinessCheck::new("map", move || ready.is_ready()),
     ];
     let (over, limits) = (CancellationToken::new(), admin_limits(&process));
+    let metrics = Arc::new(AdminMetrics::new(&registry)?);
     // Joined below, once all else has ended.
     let admin = tokio::spawn(
-        AdminEndpoints { registry, readiness, stop: over.clone(), limits }
+        AdminEndpoints { registry, readiness, stop: over.clone(), limits, metrics }
             .serve_endpoints(admin_socket),
     );
     started.signal_ready(listen, Some(admin_address))?;

@@ -73,7 +73,8 @@ impl WorkerConnector {
         peers: &GatewayPeersSettings,
         arena: &Arena,
     ) -> anyhow::Result<Self> {
-        let requesters = RequesterTransports::new(tcp, verbs, cluster, &gateway_name(), arena)?;
+        let requesters =
+            RequesterTransports::new(tcp, verbs, cluster, &gateway_name(), arena).await?;
         let options = peer_options(peers, verbs);
         let dialling = Some(PeerFactory { requesters, options });
         let mut ways = Self { members: cluster_members(cluster), peers: HashMap::new(), dialling };
@@ -127,6 +128,8 @@ pub fn start_tier(
         relay_after: _,
         relays_max: _,
         leases_max,
+        small_object_max,
+        small_memory_max,
         failures_max,
         rest_min,
         rest_max,
@@ -142,6 +145,8 @@ pub fn start_tier(
         report_deadline: report_deadline.0,
         map_wait: map_wait.0,
         leases_max: *leases_max as usize,
+        small_object_bytes_max: small_object_max.0,
+        small_memory_bytes_max: small_memory_max.0,
         health: HealthOptions {
             failures_max: *failures_max,
             rest_min: rest_min.0,

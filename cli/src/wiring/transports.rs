@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use futures::future::join_all;
+use futures::StreamExt;
+use futures::future::{BoxFuture, FutureExt, Shared, join_all};
+use futures::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use verbs3_config::{
     FeatureSwitch, ProcessSettings, TcpSettings, VerbsMode, VerbsSettings, WorkerSettings,
@@ -24,11 +26,15 @@ use verbs3_rdma::shm::{PinQuota, ShmOptions, ShmServer, ShmServerOptions, ShmTra
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{CallService, PeerTransport};
 use verbs3_rdma::verbs::{
-    self, NoRdma, PinnedRuntime, RailAddress, RailIdentity, RailPlace, VerbsOptions, VerbsServer,
-    VerbsServerOptions, VerbsTransport,
+    self, FirstAttempt, NoRdma, PinnedRuntime, RailAddress, RailIdentity, RailPlace, VerbsOptions,
+    VerbsServer, VerbsServerOptions, VerbsTransport,
 };
 
 use super::trusted_cluster::TrustedCluster;
+
+/// Wait for the rails at the start. Small memory is registered within it, and all gateways then
+/// begin with verbs; large memory takes longer, and nobody waits for it.
+const RAILS_HEAD_START: Duration = Duration::from_secs(3);
 
 /// What a gateway reaches workers by.
 pub struct RequesterTransports {
@@ -38,8 +44,8 @@ pub struct RequesterTransports {
 }
 
 impl RequesterTransports {
-    /// Landings lie in `arena`.
-    pub fn new(
+    /// Landings lie in `arena`. Waits for the rails only where the configuration insists on them.
+    pub async fn new(
         tcp: &TcpSettings,
         verbs: &VerbsSettings,
         cluster: &TrustedCluster,
@@ -53,14 +59,16 @@ impl RequesterTransports {
             vec![Arc::new(TcpTransport::new(options)), Arc::new(shm)];
         let places = places_of(verbs)?;
         let polling = start_polling(verbs, &places)?;
-        let mut errors = Vec::new();
+        let mut attempts = Vec::new();
         for place in &places {
             let options = verbs_options(verbs, calls.clone(), polling.as_ref());
-            let (transport, error) = VerbsTransport::start(place.clone(), options, arena.clone());
-            errors.push(error);
+            let (transport, attempt) = VerbsTransport::start(place.clone(), options, arena.clone());
+            attempts.push((place.rail_name().to_owned(), attempt));
             transports.push(Arc::new(transport));
         }
-        require_rail(verbs, &places, errors)?;
+        let attempts = RailAttempts::new(verbs, attempts);
+        attempts.give_head_start().await;
+        attempts.require_rail().await?;
         Ok(Self { transports, _polling: polling })
     }
 }
@@ -70,6 +78,7 @@ pub struct WorkerServers {
     tcp: TcpServer,
     shm: Option<ShmServer>,
     rails: Vec<VerbsServer>,
+    attempts: RailAttempts,
     /// Lives as long as the connections that it drives.
     polling: Option<PinnedRuntime>,
 }
@@ -111,7 +120,9 @@ impl WorkerServers {
         let tcp_options = tcp_options(tcp, cluster, &worker.id);
         let (calls, drain_deadline) = (tcp_options.calls.clone(), process.drain_for.0);
         let shm = serve_shm(worker, calls.clone(), drain_deadline, arena, &service).await;
-        let (rails, polling) = serve_rails(verbs, calls, drain_deadline, arena, &service)?;
+        let (rails, attempts, polling) =
+            serve_rails(verbs, calls, drain_deadline, arena, &service)?;
+        attempts.give_head_start().await;
         let socket = shm.as_ref().and_then(|shm| ShmWay::of_this_host(shm.socket_path()).ok());
         let addresses = WorkerRailAddresses(rails.iter().map(VerbsServer::rail_address).collect());
         let ways = WaysProvider::new(move || TransportWays {
@@ -132,12 +143,16 @@ impl WorkerServers {
         let tcp =
             TcpServer::bind(worker.listen, options, service).await.context("worker.listen")?;
         let socket = shm.as_ref().map(|shm| shm.socket_path().display().to_string());
-        let rail_addresses: Vec<_> = rails.iter().map(VerbsServer::local_addr).collect();
         tracing::info!(
-            tcp = %tcp.local_addr(), shm = socket, rails = ?rail_addresses,
-            "gateways can reach this worker"
+            tcp = %tcp.local_addr(), shm = socket, rails = rails.len(),
+            "gateways can reach this worker; its rails follow once its memory is registered"
         );
-        Ok(Self { tcp, shm, rails, polling })
+        Ok(Self { tcp, shm, rails, attempts, polling })
+    }
+
+    /// Waits for the rails where the configuration insists on them. Fails if none can be used.
+    pub async fn require_rail(&self) -> anyhow::Result<()> {
+        self.attempts.require_rail().await
     }
 
     /// Address of tcp, the one that everybody needs.
@@ -152,7 +167,7 @@ impl WorkerServers {
 
     /// Lets calls under way end, on all ways at once.
     pub async fn shutdown(self) {
-        let Self { tcp, shm, rails, polling } = self;
+        let Self { tcp, shm, rails, attempts: _, polling } = self;
         let shm = async {
             if let Some(shm) = shm {
                 shm.shutdown().await;
@@ -225,10 +240,10 @@ fn serve_rails(
     drain_deadline: Duration,
     arena: &Arena,
     service: &Arc<dyn CallService>,
-) -> anyhow::Result<(Vec<VerbsServer>, Option<PinnedRuntime>)> {
+) -> anyhow::Result<(Vec<VerbsServer>, RailAttempts, Option<PinnedRuntime>)> {
     let places = places_of(verbs)?;
     let polling = start_polling(verbs, &places)?;
-    let (mut servers, mut errors) = (Vec::new(), Vec::new());
+    let (mut servers, mut attempts) = (Vec::new(), Vec::new());
     for place in &places {
         let options = VerbsServerOptions {
             verbs: verbs_options(verbs, calls.clone(), polling.as_ref()),
@@ -237,14 +252,14 @@ fn serve_rails(
             handshakes_per_address_max: verbs.handshakes_per_address_max as usize,
             drain_deadline,
         };
+        let name = place.rail_name().to_owned();
         let (place, port) = (place.clone(), verbs.port);
-        let (server, error) =
+        let (server, attempt) =
             VerbsServer::start(place, port, options, arena.clone(), service.clone());
-        errors.push(error);
+        attempts.push((name, attempt));
         servers.push(server);
     }
-    require_rail(verbs, &places, errors)?;
-    Ok((servers, polling))
+    Ok((servers, RailAttempts::new(verbs, attempts), polling))
 }
 
 /// Threads of their own for the connections of the rails, where the configuration names CPUs.
@@ -309,23 +324,53 @@ fn port_of(address: IpAddr) -> Option<RailPort> {
     Some(RailPort { device, port })
 }
 
-/// One rail that works is enough: the others were told of, and are tried again.
-fn require_rail(
-    verbs: &VerbsSettings,
-    places: &[RailPlace],
-    errors: Vec<Option<io::Error>>,
-) -> anyhow::Result<()> {
-    if verbs.mode != VerbsMode::On || errors.iter().any(Option::is_none) {
-        return Ok(());
+/// The first attempts to open the rails.
+struct RailAttempts {
+    /// The configuration insists on one rail that works.
+    insists: bool,
+    /// The error of each; `None` for a rail that is open.
+    outcomes: Vec<Shared<BoxFuture<'static, Option<String>>>>,
+}
+
+impl RailAttempts {
+    fn new(verbs: &VerbsSettings, attempts: Vec<(String, FirstAttempt)>) -> Self {
+        let outcomes = attempts.into_iter().map(|(name, attempt)| {
+            let told =
+                async move { attempt.first_error().await.map(|error| format!("{name}: {error}")) };
+            told.boxed().shared()
+        });
+        Self { insists: verbs.mode == VerbsMode::On, outcomes: outcomes.collect() }
     }
-    let told = places
-        .iter()
-        .zip(errors.iter().flatten())
-        .map(|(place, error)| format!("{}: {error}", place.rail_name()));
-    bail!(
-        "verbs.mode is \"on\", and no rail can be used ({}); `verbs3 doctor` says more",
-        told.collect::<Vec<_>>().join("; ")
-    );
+
+    /// Waits for the rails, but not for long: whoever asks for them meanwhile would do without them
+    /// for a while.
+    async fn give_head_start(&self) {
+        // Without them it goes on as well.
+        let _ = tokio::time::timeout(RAILS_HEAD_START, join_all(self.outcomes.clone())).await;
+    }
+
+    /// Waits for the rails where the configuration insists. One that works is enough: the others
+    /// were told of, and are tried again.
+    async fn require_rail(&self) -> anyhow::Result<()> {
+        if !self.insists {
+            return Ok(());
+        }
+        let mut outcomes: FuturesUnordered<_> = self.outcomes.iter().cloned().collect();
+        let mut told = Vec::new();
+        while let Some(outcome) = outcomes.next().await {
+            match outcome {
+                Some(error) => told.push(error),
+                None => return Ok(()),
+            }
+        }
+        if told.is_empty() {
+            return Ok(());
+        }
+        bail!(
+            "verbs.mode is \"on\", and no rail can be used ({}); `verbs3 doctor` says more",
+            told.join("; ")
+        );
+    }
 }
 
 fn verbs_options(
@@ -349,6 +394,7 @@ fn verbs_options(
         shared_receive,
         shared_receives,
         windows,
+        relaxed_ordering,
         send_queue,
         inline_max,
         ack_timeout,
@@ -368,6 +414,7 @@ fn verbs_options(
         shared_receive: *shared_receive == FeatureSwitch::Auto,
         shared_receives: *shared_receives,
         windows: *windows == FeatureSwitch::Auto,
+        relaxed_ordering: *relaxed_ordering == FeatureSwitch::Auto,
         send_queue: *send_queue,
         inline_bytes: short(*inline_max),
         ack_timeout: *ack_timeout,

@@ -5,7 +5,6 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use prometheus::Registry;
@@ -18,13 +17,10 @@ use verbs3_config::{
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_coordinator_client::{ClusterSecrets, CoordinatorTls};
-use verbs3_file_changes::FileChanges;
+use verbs3_file_changes::{FileChanges, LOOK_EVERY};
 use verbs3_rdma::calls::HandshakeSecret;
 use verbs3_rdma::tcp::TcpTls;
 use verbs3_rdma::way_ticket::TicketRules;
-
-/// Time between two looks at the files. One stat per file: cheap, and works on every file system.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A cluster's settings, and what this process proves itself by. Reads as the settings. Clones
 /// share the secrets.
@@ -192,6 +188,7 @@ fn named_secret(cluster: &ClusterSettings, secret: &ConfigSecret) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
+    use std::time::Duration;
 
     use super::*;
 

@@ -14,7 +14,7 @@ use verbs3_coordinator_client::WorkerLeaseKeeper;
 use verbs3_coordinator_client::api::{
     ActivityRole, WorkerIncarnation, WorkerRegistration, WorkerTierCapacity,
 };
-use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
+use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
 use verbs3_protocol::{Epoch, PlacementMap, WorkerId};
 use verbs3_telemetry::TelemetryHandle;
 
@@ -91,11 +91,20 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let admin_address = socket.local_addr()?;
     let readiness = vec![ReadinessCheck::until_shutdown(started.stop.clone())];
     let (over, limits) = (CancellationToken::new(), admin_limits(&process));
+    let metrics = Arc::new(AdminMetrics::new(&registry)?);
     // Joined below, once all else has ended.
     let admin = tokio::spawn(
-        AdminEndpoints { registry: registry.clone(), readiness, stop: over.clone(), limits }
-            .serve_endpoints(socket),
+        AdminEndpoints {
+            registry: registry.clone(),
+            readiness,
+            stop: over.clone(),
+            limits,
+            metrics,
+        }
+        .serve_endpoints(socket),
     );
+    // Who ends the process need not wait until all memory is pinned.
+    started.stop.run_until_cancelled(servers.require_rail()).await.transpose()?;
     let reporting = coordinators.clone().map(|client| {
         ActivityReporter::new(client, registry, ActivityRole::Worker, worker.id.clone())
             .start(started.stop.clone())

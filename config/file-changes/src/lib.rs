@@ -6,7 +6,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+/// Time between two looks at the files. One stat for each: cheap, and works on every file system.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Modification time, length and inode. The inode, because files are often changed by moving a
 /// link. `None`: the file can't be looked at.

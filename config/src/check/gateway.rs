@@ -159,6 +159,7 @@ fn check_tier(tier: &GatewayTierSettings, cluster: &ClusterSettings, findings: &
         announce_deadline,
         relay_after,
         relays_max,
+        small_object_max,
         rest_min,
         rest_max,
         ..
@@ -173,6 +174,15 @@ fn check_tier(tier: &GatewayTierSettings, cluster: &ClusterSettings, findings: &
         findings.add_error(
             at("open_landing"),
             format!("{open_landing} is more than one block (cluster.block is {})", cluster.block),
+        );
+    }
+    if small_object_max > open_landing {
+        findings.add_error(
+            at("small_object_max"),
+            format!(
+                "{small_object_max} is more than open_landing ({open_landing}): such an object \
+                would never come whole"
+            ),
         );
     }
     if hedge_after >= first_progress {

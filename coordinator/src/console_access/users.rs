@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
@@ -15,12 +14,10 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
-use verbs3_file_changes::FileChanges;
+use verbs3_file_changes::{FileChanges, LOOK_EVERY};
 
 use super::roles::ConsoleRole;
 
-/// Time between two looks at the file.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Longest file, in bytes: thousands of users.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Most users of one file.

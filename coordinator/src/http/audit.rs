@@ -13,66 +13,68 @@ pub(super) const AUDIT_TARGET: &str = "verbs3::audit";
 /// Longest part of a body that a line holds, in letters. Lists of objects may be longer.
 const ARGUMENTS_MAX: usize = 2048;
 
-/// Writes a line, if the request is one to be accounted for.
-pub(super) fn audit_request(
-    route: &Route,
-    asked: &CoordinatorRequest,
-    response: &CoordinatorResponse,
-) {
-    let status = response.status;
-    let is_forbidden = status == StatusCode::FORBIDDEN;
-    // Sent to the leader, which writes the line.
-    let is_elsewhere = status == StatusCode::MISDIRECTED_REQUEST;
-    if !(route.is_audited || is_forbidden) || is_elsewhere {
-        return;
-    }
-    let reason = (!status.is_success())
-        .then(|| serde_json::from_slice::<CoordinatorRefusal>(&response.body).ok())
-        .flatten()
-        .map(|refusal| refusal.reason);
-    // Debug form: what a client wrote must not begin a line of its own.
-    let (path, query, arguments) = (&asked.path, public_query(&asked.query), shown_body(asked));
-    let owner = asked.query_text("owner");
-    if is_forbidden {
-        tracing::warn!(
-            target: AUDIT_TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
-            owner = owner.map(tracing::field::debug), status = status.as_u16(),
-            reason = reason.map(tracing::field::debug), "forbidden"
-        );
-    } else {
-        tracing::info!(
-            target: AUDIT_TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
-            owner = owner.map(tracing::field::debug), status = status.as_u16(),
-            reason = reason.map(tracing::field::debug), "asked"
-        );
-    }
+/// A request under way. It gets its line when it is answered, or when it is dropped before: a caller
+/// who hangs up ends its handling, but perhaps not what it has begun.
+pub(super) struct AuditedRequest<'a> {
+    route: &'static Route,
+    asked: &'a CoordinatorRequest,
+    is_answered: bool,
 }
 
-/// A request that is not answered yet. A caller who hangs up ends its handling, but perhaps not what
-/// it has begun: then that is the line.
-pub(super) struct UnansweredRequest<'a>(Option<(&'static Route, &'a CoordinatorRequest)>);
-
-impl<'a> UnansweredRequest<'a> {
+impl<'a> AuditedRequest<'a> {
     pub(super) fn begin(route: &'static Route, asked: &'a CoordinatorRequest) -> Self {
-        Self(route.is_audited.then_some((route, asked)))
+        Self { route, asked, is_answered: false }
     }
 
-    /// Notes that there is an answer.
-    pub(super) fn conclude(mut self) {
-        self.0 = None;
+    /// Writes the line of an answer, if the request is one to be accounted for.
+    pub(super) fn conclude(mut self, response: &CoordinatorResponse) {
+        self.is_answered = true;
+        let status = response.status;
+        let is_forbidden = status == StatusCode::FORBIDDEN;
+        // Sent to the leader, which writes the line.
+        let is_elsewhere = status == StatusCode::MISDIRECTED_REQUEST;
+        if !(self.route.is_audited || is_forbidden) || is_elsewhere {
+            return;
+        }
+        let reason = (!status.is_success())
+            .then(|| serde_json::from_slice::<CoordinatorRefusal>(&response.body).ok())
+            .flatten()
+            .map(|refusal| refusal.reason);
+        self.write_line(Some((status, reason)), if is_forbidden { "forbidden" } else { "asked" });
     }
-}
 
-impl Drop for UnansweredRequest<'_> {
-    fn drop(&mut self) {
-        let Some((route, asked)) = self.0.take() else { return };
+    fn write_line(&self, answer: Option<(StatusCode, Option<String>)>, ending: &str) {
+        let Self { route, asked, .. } = self;
+        // Debug form: what a client wrote must not begin a line of its own.
         let (path, query, arguments) = (&asked.path, public_query(&asked.query), shown_body(asked));
         let owner = asked.query_text("owner");
-        tracing::info!(
-            target: AUDIT_TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
-            owner = owner.map(tracing::field::debug),
-            "asked; the caller hung up before the answer, and it may have been done"
-        );
+        let owner = owner.as_ref().map(tracing::field::debug);
+        let (status, reason) = answer.map_or((None, None), |(status, reason)| {
+            (Some(status.as_u16()), reason.map(tracing::field::debug))
+        });
+        let (who, action) = (&asked.caller, route.name);
+        if status == Some(StatusCode::FORBIDDEN.as_u16()) {
+            tracing::warn!(
+                target: AUDIT_TARGET, %who, action, ?path, ?query, ?arguments, owner, status, reason,
+                "{ending}"
+            );
+        } else {
+            tracing::info!(
+                target: AUDIT_TARGET, %who, action, ?path, ?query, ?arguments, owner, status, reason,
+                "{ending}"
+            );
+        }
+    }
+}
+
+impl Drop for AuditedRequest<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered && self.route.is_audited {
+            self.write_line(
+                None,
+                "asked; the caller hung up before the answer, and it may have been done",
+            );
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use verbs3_certificates::NodeRole;
 
 use super::activity_routes::activity_routes;
-use super::audit::{UnansweredRequest, audit_request};
+use super::audit::AuditedRequest;
 use super::cluster_routes::cluster_routes;
 use super::map_routes::map_routes;
 use super::object_routes::object_routes;
@@ -69,13 +69,12 @@ impl CoordinatorState {
             return RoutedResponse { route_name: "unknown", response };
         };
         asked.path_values = path_values;
-        let unanswered = UnansweredRequest::begin(route, &asked);
+        let audited = AuditedRequest::begin(route, &asked);
         let response = match find_refusal(route, &asked) {
             Some(why) => forbidden_response(why),
             None => (route.handler)(self, &asked).await.unwrap_or_else(|refusal| refusal),
         };
-        unanswered.conclude();
-        audit_request(route, &asked, &response);
+        audited.conclude(&response);
         RoutedResponse { route_name: route.name, response }
     }
 }

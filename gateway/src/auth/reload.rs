@@ -3,17 +3,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use verbs3_file_changes::FileChanges;
+use verbs3_file_changes::{FileChanges, LOOK_EVERY};
 
 use super::file;
 use super::identity_store::IdentityStore;
-
-/// Time between two looks at the files. One stat per file: cheap, and works on every file system.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl IdentityStore {
     /// Follows the file until told to stop. May be cancelled at any time. Returns at once if there
@@ -51,6 +47,7 @@ impl IdentityStore {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
+    use std::time::Duration;
 
     use super::*;
 

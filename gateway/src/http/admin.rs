@@ -22,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 use verbs3_doors::{RoomLimits, WaitingRoom};
+use verbs3_metrics::GaugeGuard;
+
+use crate::metrics::{AdminConnectionCut, AdminMetrics};
 
 /// Bounds of the admin endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +77,7 @@ pub struct AdminEndpoints {
     /// the rest, to report its shutdown.
     pub stop: CancellationToken,
     pub limits: AdminLimits,
+    pub metrics: Arc<AdminMetrics>,
 }
 
 impl AdminEndpoints {
@@ -83,6 +87,7 @@ impl AdminEndpoints {
         // A probe is answered at once, so a connection needs no time before it may give way.
         let room =
             WaitingRoom::new(RoomLimits { places_max, per_address_max, grace: Duration::ZERO });
+        self.metrics.connections_max.set(i64::try_from(places_max).unwrap_or(i64::MAX));
         let (admin, tasks) = (Arc::new(self), TaskTracker::new());
         while let Some(accepted) = admin.stop.run_until_cancelled(socket.accept()).await {
             match accepted {
@@ -90,12 +95,17 @@ impl AdminEndpoints {
                     let Some(guest) = room.admit_guest(address.ip()) else { continue };
                     let admin = admin.clone();
                     tasks.spawn(async move {
+                        let _counted = GaugeGuard::add_to(&admin.metrics.connections, 1);
                         let served = timeout(deadline, admin.serve_connection(stream));
-                        tokio::select! {
-                            _ = admin.stop.run_until_cancelled(served) => {}
-                            () = guest.wait_for_displacement() => debug!("an admin connection was closed: \
-                                others want its place"),
-                        }
+                        let cut = tokio::select! {
+                            served = admin.stop.run_until_cancelled(served) => match served {
+                                Some(Err(_)) => AdminConnectionCut::Late,
+                                Some(Ok(())) | None => return,
+                            },
+                            () = guest.wait_for_displacement() => AdminConnectionCut::Displaced,
+                        };
+                        admin.metrics.connections_cut[cut].inc();
+                        debug!(?cut, "an admin connection was cut");
                     });
                 }
                 Err(error) => {

@@ -11,9 +11,9 @@ mod fields;
 mod policy;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
@@ -35,6 +35,9 @@ use crate::tenant_places::{TenantPlace, TenantPlaces};
 /// Most bytes before the file. S3 takes 20 KB of fields ("POST Object", S3 reference); boundaries
 /// and headers come on top.
 const FIELDS_BYTES_MAX: usize = 64 * 1024;
+
+/// Least by which the memory of a form grows.
+const GROWTH_BYTES_MIN: usize = 256 * 1024;
 
 /// Characters to escape in a path: all but RFC 3986's unreserved ones (section 2.3) and the
 /// separator.
@@ -110,10 +113,9 @@ impl FormUploads {
         usize::try_from(length).map_err(|_| policy::too_large())
     }
 
-    /// Takes memory for a form of this length. Call it before the file is read.
-    fn take_memory(&self, exchange: &HttpExchange, length: usize) -> S3Result<TenantPlace> {
-        let (tenant, now) = (exchange.cx.tenant(), std::time::Instant::now());
-        let place = self.memory.try_take_place(tenant, length as u64, now);
+    /// Takes memory for what has come of a form. Call it before the file is read.
+    fn take_memory(&self, exchange: &HttpExchange, bytes: usize) -> S3Result<TenantPlace> {
+        let place = self.memory.try_take_place(exchange.cx.tenant(), bytes as u64, Instant::now());
         place.ok_or_else(crate::s3_errors::slow_down)
     }
 
@@ -142,8 +144,8 @@ impl FormUploads {
         }
         exchange.note_operation("PostObject");
         exchange.recognise_identity(identity).await?;
-        let place = self.take_memory(exchange, length)?;
-        let form = document.read_file(head, exchange).await?;
+        let mut place = self.take_memory(exchange, document.bytes.len())?;
+        let form = document.read_file(head, exchange, &mut place).await?;
         if form.file.len() as u64 > self.file_bytes_max {
             return Err(policy::too_large());
         }
@@ -191,17 +193,16 @@ struct FormDocument {
 }
 
 impl FormDocument {
-    /// Reads the next bytes. `false`: there are none.
-    async fn read_piece(&mut self, exchange: &HttpExchange) -> S3Result<bool> {
+    /// Reads the next bytes; `None` at the end.
+    async fn read_piece(&mut self, exchange: &HttpExchange) -> S3Result<Option<Bytes>> {
         match self.body.frame().await {
-            None => Ok(false),
+            None => Ok(None),
             Some(Ok(frame)) => {
                 let data = frame.into_data().unwrap_or_default();
                 if data.len() > self.length.saturating_sub(self.bytes.len()) {
                     return Err(policy::too_large());
                 }
-                self.bytes.extend_from_slice(&data);
-                Ok(true)
+                Ok(Some(data))
             }
             Some(Err(_)) => {
                 let fault = exchange.fault.lock().take();
@@ -215,7 +216,9 @@ impl FormDocument {
     async fn read_head(&mut self, exchange: &HttpExchange) -> S3Result<FormHead> {
         loop {
             let before = self.bytes.len();
-            let more = self.read_piece(exchange).await?;
+            let piece = self.read_piece(exchange).await?;
+            let more = piece.is_some();
+            self.bytes.extend_from_slice(&piece.unwrap_or_default());
             // A head ends with an empty line. Parse only then: a head that comes byte by byte would
             // otherwise be parsed for every byte.
             let ended =
@@ -237,14 +240,26 @@ impl FormDocument {
         }
     }
 
-    /// Reads the rest, which is the file.
+    /// Reads the rest, which is the file. Memory is taken as the bytes come: what was announced and
+    /// never sent takes none from others.
     async fn read_file(
         mut self,
         head: FormHead,
         exchange: &HttpExchange,
+        place: &mut TenantPlace,
     ) -> S3Result<MultipartForm> {
-        self.bytes.reserve(self.length.saturating_sub(self.bytes.len()));
-        while self.read_piece(exchange).await? {}
+        let mut room = self.bytes.len();
+        while let Some(piece) = self.read_piece(exchange).await? {
+            let needed = self.bytes.len() + piece.len();
+            if needed > room {
+                room = needed.max((2 * room).max(GROWTH_BYTES_MIN).min(self.length));
+                if !place.grow_place(room as u64, Instant::now()) {
+                    return Err(crate::s3_errors::slow_down());
+                }
+                self.bytes.reserve(room - self.bytes.len());
+            }
+            self.bytes.extend_from_slice(&piece);
+        }
         fields::complete_form(head, &self.bytes.freeze(), &self.boundary).map_err(form_error)
     }
 }

@@ -35,7 +35,7 @@ impl HostDomains {
 /// The names by which clients reach this gateway. What is signed for another endpoint is signed with
 /// that one's name, so whoever relays it here is refused.
 pub(crate) struct OwnHosts {
-    /// Host names and addresses, lower case, with a port or for any port. Empty: any host.
+    /// Host names and addresses, with a port or for any port. Empty: any host.
     names: Vec<String>,
     domains: HostDomains,
 }
@@ -43,8 +43,7 @@ pub(crate) struct OwnHosts {
 impl OwnHosts {
     /// Takes the names, and the domains, whose buckets are names too.
     pub fn new(names: &[String], domains: &[String]) -> Self {
-        let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        Self { names, domains: HostDomains::new(domains) }
+        Self { names: names.to_vec(), domains: HostDomains::new(domains) }
     }
 
     /// Refuses a request that names another host, or none.

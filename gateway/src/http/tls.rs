@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio_rustls::TlsAcceptor;
@@ -14,12 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 use verbs3_certificates::chain_end;
 use verbs3_certificates::metrics::ReloadOutcome;
-use verbs3_file_changes::FileChanges;
+use verbs3_file_changes::{FileChanges, LOOK_EVERY};
 
 use crate::metrics::GatewayHttpMetrics;
-
-/// Time between two looks at the files. Two stats: cheap, and works on every file system.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The files of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,6 +16,9 @@ pub(crate) struct ReadMetrics {
     pub(super) fallback_spans: IntCounter,
     /// Bytes that the gateway read from UFSs itself.
     pub(super) ufs_bytes: IntCounter,
+    /// HEADs at stores for objects whose homes could not say what they are; reads at the same time
+    /// share them.
+    pub(super) store_heads: IntCounter,
     /// Reads answered with 503 SlowDown.
     pub(super) slow_downs: IntCounter,
     /// Bodies cut after their first byte.

@@ -5,6 +5,7 @@
 mod answering;
 mod bytes_right;
 mod coherence;
+mod keeping;
 mod resuming;
 mod trouble;
 
@@ -98,6 +99,8 @@ impl Make {
         let store = Arc::new(Counted {
             store: Arc::new(local),
             gets: AtomicU64::default(),
+            heads: AtomicU64::default(),
+            bytes: AtomicU64::default(),
             version_id: Mutex::default(),
             refusals: AtomicU64::default(),
             breaks: Mutex::default(),
@@ -299,6 +302,9 @@ fn plain<T>(input: T) -> S3Request<T> {
 struct Counted {
     store: Arc<LocalStore>,
     gets: AtomicU64,
+    heads: AtomicU64,
+    /// Bytes of bodies that were asked for.
+    bytes: AtomicU64,
     /// Of each object, where set; who names it is refused.
     version_id: Mutex<Option<String>>,
     /// Next GETs that are told to slow down.
@@ -311,6 +317,14 @@ struct Counted {
 impl Counted {
     fn gets(&self) -> u64 {
         self.gets.load(Ordering::Relaxed)
+    }
+
+    fn heads(&self) -> u64 {
+        self.heads.load(Ordering::Relaxed)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -348,6 +362,8 @@ impl S3 for Counted {
         }
         let mut response = self.store.get_object(request).await?;
         response.output.version_id = version_id.or(response.output.version_id);
+        let bytes = response.output.content_length.unwrap_or(0);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let breaks = self.breaks.lock().pop_front();
         if let Some(after) = breaks {
             response.output.body = response.output.body.map(|body| broken(body, after));
@@ -359,6 +375,7 @@ impl S3 for Counted {
         &self,
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
+        self.heads.fetch_add(1, Ordering::Relaxed);
         let version_id = self.version_id.lock().clone();
         let mut response = self.store.head_object(request).await?;
         response.output.version_id = version_id.or(response.output.version_id);

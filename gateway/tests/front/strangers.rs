@@ -298,6 +298,11 @@ async fn probes_are_answered_while_strangers_hold_admin_connections() {
     assert_eq!((answer.status, answer.text().as_str()), (200, "ok\n"));
     // Who was there first has given way.
     closed(silent.remove(0)).await;
+    let shown = prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+    assert!(shown.contains("verbs3_admin_connections_max 8\n"), "{shown}");
+    let cut = "verbs3_admin_connections_cut_total{reason=\"displaced\"} ";
+    let cut = shown.lines().find_map(|line| line.strip_prefix(cut)).unwrap();
+    assert!(cut.parse::<u32>().unwrap() >= 92, "{cut}");
 }
 
 #[tokio::test]

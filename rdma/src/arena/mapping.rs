@@ -5,6 +5,22 @@
 
 use std::io;
 use std::ptr::NonNull;
+#[cfg(not(miri))]
+use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(not(miri))]
+use std::thread;
+
+#[cfg(not(miri))]
+use parking_lot::Mutex;
+
+/// Bytes that a thread allocates at once: a whole number of huge pages, and little enough that the
+/// threads end together.
+#[cfg(not(miri))]
+const POPULATE_BYTES: usize = 256 << 20;
+
+/// Most threads that allocate pages. The kernel's zeroing saturates memory with about as many.
+#[cfg(not(miri))]
+const POPULATE_THREADS: usize = 16;
 
 /// Mapped, zeroed, readable and writable memory.
 pub(super) struct ArenaMapping {
@@ -41,12 +57,6 @@ impl ArenaMapping {
             .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         // SAFETY: `memory_fd` is an open descriptor that this function owns.
         check_syscall(unsafe { libc::ftruncate(fd.as_raw_fd(), length) })?;
-        if populate {
-            // Allocate the pages now, so that a lack of memory is an error. A first touch would be
-            // killed instead.
-            // SAFETY: as above.
-            check_syscall(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) })?;
-        }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing
         // object.
@@ -61,12 +71,61 @@ impl ArenaMapping {
         let mapping = Self { base, bytes, fd };
         mapping.seal_memfd()?;
         // Hints: a kernel that doesn't know them changes only speed and the size of a core dump.
+        // Huge pages are asked for before any page is there: pages that exist stay small, and NICs
+        // take a registration of small pages several times as long.
         mapping.advise_kernel(libc::MADV_HUGEPAGE);
         mapping.advise_kernel(libc::MADV_DONTDUMP);
         if populate {
-            mapping.advise_kernel(libc::MADV_POPULATE_WRITE);
+            mapping.populate_pages()?;
         }
         Ok(mapping)
+    }
+
+    /// Allocates all pages now, so that a lack of memory is an error. A first touch would be killed
+    /// instead. Uses several threads: one zeroes some 10 GB a second.
+    fn populate_pages(&self) -> io::Result<()> {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(POPULATE_THREADS);
+        let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+        let populate = || {
+            loop {
+                let offset = next.fetch_add(POPULATE_BYTES, Ordering::Relaxed);
+                if offset >= self.bytes || failure.lock().is_some() {
+                    return;
+                }
+                if let Err(error) = self.populate_range(offset) {
+                    failure.lock().get_or_insert(error);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                // Fewer threads take longer, and do as well.
+                let _ = thread::Builder::new().spawn_scoped(scope, populate);
+            }
+            populate();
+        });
+        failure.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// Allocates the pages of the piece that begins at `offset`.
+    fn populate_range(&self, offset: usize) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let bytes = POPULATE_BYTES.min(self.bytes - offset);
+        // SAFETY: `offset` is below the mapping's length.
+        let place = unsafe { self.base.add(offset) }.as_ptr().cast();
+        // SAFETY: the piece lies in this mapping; the advice discards nothing.
+        let populated =
+            check_syscall(unsafe { libc::madvise(place, bytes, libc::MADV_POPULATE_WRITE) });
+        match populated {
+            // Kernels before 5.14 don't know the advice. Their pages may be small.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                let (offset, bytes) = (offset as libc::off_t, bytes as libc::off_t);
+                // SAFETY: the descriptor is this mapping's own.
+                check_syscall(unsafe { libc::fallocate(self.fd.as_raw_fd(), 0, offset, bytes) })
+                    .map(drop)
+            }
+            populated => populated.map(drop),
+        }
     }
 
     /// Seals the memfd after the mapping. This mapping stays writable, and no other one ever is.

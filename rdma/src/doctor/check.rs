@@ -15,12 +15,13 @@ mod numa;
 mod port;
 mod software;
 mod transport;
+mod usable_rails;
 
 use super::finding::HostFinding;
 use super::host::HostDescription;
 
 pub(super) use mtu::path_mtu;
-pub use transport::usable_rails;
+pub use usable_rails::usable_rails;
 
 /// Requirements of a configuration's processes on the host. Empty without a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

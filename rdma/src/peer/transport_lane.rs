@@ -11,6 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::connect_attempt::ConnectAttempt;
+use super::rail_pairing::pair_rail;
 use super::route_monitor::reason_of;
 use super::transport_ways::TransportWays;
 use super::way_rest::WayRestTracker;
@@ -89,7 +90,7 @@ impl TransportLane {
 
     /// Returns the peer's rail that this one connects to; `Some(None)` while it is down there.
     fn counterpart_rail(&self, ways: &TransportWays) -> Option<Option<SocketAddr>> {
-        ways.rails.get(self.rail % ways.rails.len().max(1)).copied()
+        pair_rail(self.rail, self.transport.rail_subnet(), &ways.rails)
     }
 
     /// Returns true if the peer has this way, but says that it is down.

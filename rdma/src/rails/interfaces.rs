@@ -10,6 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct NetworkInterface {
     pub name: String,
     pub address: IpAddr,
+    /// Bits that all addresses of its subnet share.
+    pub prefix: u8,
 }
 
 /// Lists every address of every network device that is up.
@@ -33,7 +35,15 @@ pub fn list_interfaces() -> io::Result<Vec<NetworkInterface>> {
         // SAFETY: getifaddrs gives every entry a name that ends with a zero and lives as long as
         // the list.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-        found.push(NetworkInterface { name: name.to_string_lossy().into_owned(), address });
+        // SAFETY: as for the address.
+        let prefix = match unsafe { address_of(entry.ifa_netmask) } {
+            Some(IpAddr::V4(mask)) => mask.to_bits().leading_ones(),
+            Some(IpAddr::V6(mask)) => mask.to_bits().leading_ones(),
+            None => 0,
+        };
+        // At most 128.
+        let (name, prefix) = (name.to_string_lossy().into_owned(), prefix as u8);
+        found.push(NetworkInterface { name, address, prefix });
     }
     // SAFETY: made by getifaddrs, freed once; nothing of it is referred to any more.
     unsafe { libc::freeifaddrs(list) };

@@ -95,6 +95,8 @@ pub(super) struct ChunkSender {
     /// Id of the last nudge, a request that does nothing.
     nudged: u64,
     sends_unsignalled: u32,
+    /// The end is to be sent behind all frames, once there is a credit for it.
+    end_due: bool,
     controls: usize,
     /// Data bytes of frames that ride in the stream, since the last read of this count.
     copied_bytes: u64,
@@ -121,6 +123,7 @@ impl ChunkSender {
             complete: 0,
             nudged: 0,
             sends_unsignalled: 0,
+            end_due: false,
             controls: 0,
             copied_bytes: 0,
             works: Vec::new(),
@@ -135,6 +138,11 @@ impl ChunkSender {
     pub(super) fn push(&mut self, frame: OutgoingFrame) {
         self.controls += usize::from(frame.is_control());
         self.frames.push_back(SendQueueFrame { frame, packed: 0, begun: false });
+    }
+
+    /// Queues the end, which follows all frames.
+    pub(super) fn queue_end(&mut self) {
+        self.end_due = true;
     }
 
     /// Queues requests that open windows. Frames pushed from now on may tell the keys.
@@ -243,6 +251,10 @@ impl ChunkSender {
         // A frame that tells a key follows the request that opens its window.
         while self.post_locals() && self.advance_queue(credits, slots, memory) {}
         self.seal_chunk(credits, slots, ChunkHeader::default());
+        if self.end_due && self.frames.is_empty() && self.open_chunk(credits) {
+            self.end_due = false;
+            self.seal_chunk(credits, slots, ChunkHeader { end: true, ..ChunkHeader::default() });
+        }
         if credits.must_grant() {
             self.seal_bare_chunk(
                 credits,
@@ -253,8 +265,8 @@ impl ChunkSender {
         self.signal_last()
     }
 
-    /// Makes a chunk without a piece of a frame: the end, or a heartbeat. Returns no request where
-    /// there is no credit or no slot.
+    /// Makes a chunk without a piece of a frame: a heartbeat. Returns no request where there is no
+    /// credit or no slot.
     pub(super) fn make_bare_chunk(
         &mut self,
         credits: &mut ChunkCredits,
@@ -508,19 +520,12 @@ fn place_data(
     if frame.header.kind != FrameKind::Part || frame.target.is_empty() || bytes <= RIDE_BYTES_MAX {
         return false;
     }
-    // One registration covers the arena, so one key serves all pieces. A piece from elsewhere rides
-    // in the stream.
-    let mut lkey = None;
-    for piece in &frame.data {
-        match memory.lkey_of(piece) {
-            Some(key) => lkey = Some(key),
-            None => return false,
-        }
-    }
-    let Some(lkey) = lkey else {
+    // A piece from outside the arena's registrations rides in the stream.
+    if frame.data.is_empty() || frame.data.iter().any(|piece| memory.lkey_of(piece).is_none()) {
         return false;
-    };
-    if !plan_writes(&frame.data, frame.header.offset, &frame.target, lkey, writes) {
+    }
+    let lkey_of = |piece: &Bytes| memory.lkey_of(piece).unwrap_or_default();
+    if !plan_writes(&frame.data, frame.header.offset, &frame.target, lkey_of, writes) {
         return false;
     }
     frame.set_segments(&[], true);

@@ -1,8 +1,8 @@
 //! Owns threads on chosen CPUs, for connections that poll. The options decide what runs there.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -22,6 +22,7 @@ impl PinnedRuntime {
         }
         let (cpus, next): (Arc<[usize]>, _) = (cpus.into(), AtomicUsize::new(0));
         let threads = cpus.len().max(1);
+        ALL_CPUS.get_or_init(own_cpus);
         let pin = move || {
             let turn = next.fetch_add(1, Ordering::Relaxed);
             if let Some(&cpu) = cpus.get(turn % threads)
@@ -56,6 +57,26 @@ impl Drop for PinnedRuntime {
     }
 }
 
+/// The CPUs of the process, as they were before any thread was pinned.
+static ALL_CPUS: OnceLock<libc::cpu_set_t> = OnceLock::new();
+
+fn own_cpus() -> libc::cpu_set_t {
+    // SAFETY: a set of CPUs is plain data, for which zeroes are valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set lives through the call; 0 is this thread.
+    let _ = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    set
+}
+
+/// Lets this thread run on every CPU of the process. It may have been made by a pinned one, whose
+/// CPU it inherits.
+pub(super) fn unpin_thread() {
+    if let Some(set) = ALL_CPUS.get() {
+        // SAFETY: the set lives through the call; 0 is this thread.
+        let _ = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) };
+    }
+}
+
 fn pin_to(cpu: usize) -> io::Result<()> {
     // SAFETY: a set of CPUs is plain data, for which zeroes are valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -84,6 +105,24 @@ mod tests {
             told.send(unsafe { libc::sched_getcpu() }).unwrap();
         });
         assert_eq!(usize::try_from(hear.recv().unwrap()).unwrap(), here);
+    }
+
+    #[test]
+    fn a_thread_made_by_a_pinned_one_can_be_let_go() {
+        // SAFETY: the set is a valid one.
+        let count = || unsafe { libc::CPU_COUNT(&own_cpus()) };
+        let all = count();
+        let pinned = PinnedRuntime::new(&[0]).unwrap();
+        let (told, hear) = std::sync::mpsc::channel();
+        pinned.runtime_handle().spawn(async move {
+            let made = std::thread::spawn(move || {
+                let inherited = count();
+                unpin_thread();
+                told.send((inherited, count())).unwrap();
+            });
+            made.join().unwrap();
+        });
+        assert_eq!(hear.recv().unwrap(), (1, all));
     }
 
     #[test]

@@ -22,13 +22,13 @@ use super::VerbsOptions;
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkHeader};
 use super::chunk_sender::{ChunkSender, CompletedSends, LocalKeyLookup, SendSizes};
 use super::queue_terms::QueueTerms;
-use super::rail::OpenRail;
+use super::rail::{OpenRail, RailDevice};
 use super::rail_metrics::RailMetrics;
 use super::readable_source::{ReadableSource, next_event, watch_readable};
 use super::receive_buffers::{RECEIVE, ReceiveBuffers};
 use super::sys::{
-    CmEvent, CmId, CmQueuePair, CompletionQueue, EventChannel, EventKind, QueuePairParts,
-    QueueSizes, RegisteredBuffer, WorkCompletion, WorkRequest,
+    CmEvent, CmId, CmQueuePair, CompletionQueue, EventChannel, EventKind, PairWatch,
+    QueuePairParts, QueueSizes, RegisteredBuffer, WorkCompletion, WorkRequest,
 };
 use super::window_pool::BoundWindows;
 use crate::calls::QueuedBytesBudget;
@@ -53,6 +53,8 @@ pub(super) struct QueuePairWire {
     pub(super) metrics: RailMetrics,
     completions: AsyncFd<ReadableSource<CompletionQueue>>,
     events: AsyncFd<ReadableSource<EventChannel>>,
+    /// Hears of errors that no completion tells.
+    watch: PairWatch,
     pub(super) slots: RegisteredBuffer,
     receives: ReceiveBuffers,
     busy_poll: Duration,
@@ -100,7 +102,8 @@ struct HeartbeatTimer<'a> {
 
 impl LocalKeyLookup for OpenRail {
     fn lkey_of(&self, piece: &Bytes) -> Option<u32> {
-        self.region.covers_range(piece.as_ptr() as usize, piece.len()).then_some(self.region.lkey)
+        let region = self.device.regions.region_of(piece.as_ptr() as usize, piece.len())?;
+        Some(region.lkey)
     }
 }
 
@@ -112,23 +115,21 @@ impl QueuePairWire {
         rail: Arc<OpenRail>,
         options: &VerbsOptions,
     ) -> io::Result<Arc<Self>> {
-        let receives = ReceiveBuffers::new(&rail.domain, rail.shared.as_ref(), options)?;
-        let entries = options.send_queue + receives.completions_max();
-        let queue = Arc::new(CompletionQueue::new(rail.domain.clone(), entries)?);
+        let RailDevice { domain, health, shared, .. } = &*rail.device;
+        let receives = ReceiveBuffers::new(domain, shared.as_ref(), options)?;
+        // One more for the beacon.
+        let entries = options.send_queue + 1 + receives.completions_max();
+        let queue = Arc::new(CompletionQueue::new(domain.clone(), entries)?);
         let (send, inline_bytes) = (options.send_queue, options.inline_bytes);
         let sizes = QueueSizes { send, receive: receives.own_depth(), inline_bytes };
-        let parts = QueuePairParts {
-            domain: &rail.domain,
-            completions: &queue,
-            shared: receives.shared_queue(),
-        };
+        let parts = QueuePairParts { domain, completions: &queue, shared: receives.shared_queue() };
         // Declared after the buffers: whatever fails below, the queue pair goes before them.
         let pair = CmQueuePair::new(id, parts, sizes)?;
-        let inline_bytes = pair.inline_bytes();
+        let (inline_bytes, watch) = (pair.inline_bytes(), pair.watch_health(health, &queue));
         receives.post_all(&pair)?;
         let slots = options.receive_count;
         let slots_buffer = RegisteredBuffer::new(
-            rail.domain.clone(),
+            domain.clone(),
             ChunkSender::buffer_bytes(slots, options.receive_bytes),
         )?;
         let send = SendSizes {
@@ -161,6 +162,7 @@ impl QueuePairWire {
             metrics,
             completions: watch_readable(queue)?,
             events,
+            watch,
             slots: slots_buffer,
             receives,
             busy_poll: options.busy_poll,
@@ -191,6 +193,14 @@ impl QueuePairWire {
     /// Waits for the next event of the connection manager.
     pub(super) async fn next_cm_event(&self) -> io::Result<CmEvent> {
         next_event(&self.events).await
+    }
+
+    /// Sets what only a connected queue pair takes.
+    pub(super) fn tune_connected(&self) {
+        // A device that refuses it waits longer for a slow reader, and works.
+        if let Err(error) = self.with_pair(CmQueuePair::set_rnr_timer) {
+            tracing::debug!(%error, "the RNR timer stays at the device's default");
+        }
     }
 
     /// Shows the connection's path MTU in the metric.
@@ -247,8 +257,8 @@ impl QueuePairWire {
         unsafe { pair.post_send(works) }
     }
 
-    /// Sends the end, or a heartbeat.
-    pub(super) fn send_bare(&self, header: ChunkHeader) {
+    /// Sends a heartbeat, where there is a credit for it.
+    fn send_bare(&self, header: ChunkHeader) {
         let mut state = self.state.lock();
         let QueuePairWireState { pair: Some(pair), sender, credits, .. } = &mut *state else {
             return;
@@ -323,7 +333,7 @@ impl QueuePairWire {
 
     async fn wait_for_event(&self, beat: &mut HeartbeatTimer<'_>) -> io::Result<()> {
         let soon = Instant::now() + NUDGE_AFTER;
-        if self.rail.windows.is_some()
+        if self.rail.device.windows.is_some()
             && beat.timer.deadline() > soon
             && self.state.lock().sender.is_closing()
         {
@@ -335,6 +345,7 @@ impl QueuePairWire {
                 self.completions.get_ref().0.take_event();
             }
             event = self.next_cm_event() => self.handle_cm_event(&event?),
+            () = self.watch.await_failure() => self.record_device_error(),
             () = self.work.notified() => {}
             () = beat.timer.as_mut() => {
                 self.send_heartbeat(beat.silent);
@@ -343,6 +354,17 @@ impl QueuePairWire {
             }
         }
         Ok(())
+    }
+
+    /// Ends the connection, of which the device says that it is broken.
+    fn record_device_error(&self) {
+        // A completion knows more of the cause.
+        let polled = self.poll_completions();
+        let mut state = self.state.lock();
+        state.failure.get_or_insert_with(|| match polled {
+            Err(error) => error.to_string(),
+            Ok(_) => "the device reports an error of the connection or of its port".to_owned(),
+        });
     }
 
     fn send_heartbeat(&self, silent: bool) {
@@ -439,6 +461,11 @@ impl QueuePairWire {
                 Err(io::Error::other(WorkCompletion::describe_status(status)))
             }
             (Ok(()), _) if state.closed => Ok(()),
+            // A WRITE with immediate data takes a receive buffer and leaves an earlier chunk in it.
+            (Ok(()), Some(buffer)) if !completion.is_message => {
+                self.receives.give_back(buffer);
+                Err(io::Error::other("the peer took a receive buffer without sending a message"))
+            }
             (Ok(()), None) => {
                 state.sender.record_completion(completion.id, done);
                 Ok(())

@@ -1,18 +1,19 @@
 //! Owns one open rail: a port of a NIC with an address, its protection domain, and the arena's
 //! registration there. All connections of the rail share it.
 //!
-//! Makes no connection.
+//! Makes no connection, and does not decide when to open (`rail_opener`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::VerbsOptions;
+use super::rail_regions::RailRegions;
 use super::receive_buffers::SharedRing;
-use super::sys::{CmId, EventChannel, MemoryRegion, ProtectionDomain, RegionAccess};
+use super::sys::{CmId, DeviceHealth, EventChannel, ProtectionDomain, RegionAccess, RegionTerms};
 use super::window_pool::MemoryWindowPool;
 use crate::arena::Arena;
-use crate::metrics::{GaugeGuard, rail_metrics};
+use crate::rails::RailSubnet;
 
 /// The identity of a port that connections can use, as this host sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,78 +48,89 @@ pub(super) enum ArenaPurpose {
     Landings,
 }
 
-/// A rail that is open.
+/// A rail that is open: a device, at one of its addresses.
 pub(super) struct OpenRail {
     pub(super) rail: RailIdentity,
+    pub(super) subnet: Option<RailSubnet>,
+    pub(super) device: Arc<RailDevice>,
+}
+
+impl OpenRail {
+    /// Returns true if `other` is this rail, at the same address.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.device, &other.device) && self.rail == other.rail
+    }
+}
+
+/// What a rail has of its device. Stays, with its registrations, when the rail's address changes.
+pub(super) struct RailDevice {
     pub(super) domain: Arc<ProtectionDomain>,
-    /// Declared before the region, which windows must not outlive. None is bound once no connection
-    /// is left.
+    pub(super) health: Arc<DeviceHealth>,
+    /// Declared before the regions, which windows must not outlive. None is bound once no
+    /// connection is left.
     pub(super) windows: Option<Arc<MemoryWindowPool>>,
-    /// Ends before `arena`, whose memory it covers.
-    pub(super) region: MemoryRegion,
+    pub(super) regions: RailRegions,
     pub(super) usage: ArenaPurpose,
     /// Receive buffers of all connections, where the device has shared queues and the options allow
     /// them.
     pub(super) shared: Option<Arc<SharedRing>>,
-    _registered: GaugeGuard,
-    _arena: Arena,
+    /// Linux's soft-RoCE, some habits of which need care.
+    pub(super) is_soft_roce: bool,
 }
 
-impl OpenRail {
-    /// Opens the device and registers all of `arena` with it, once, at start. The returned channel
-    /// reports the device's end. Drop everything of the rail then, or the device can't go.
-    pub(super) fn open_device(
-        address: IpAddr,
+impl RailDevice {
+    /// Takes the device that `anchor` is bound to. Registers nothing of `arena` yet: see
+    /// [`RailRegions::register_missing`].
+    pub(super) fn new(
+        anchor: CmId,
         arena: Arena,
         usage: ArenaPurpose,
         options: &VerbsOptions,
-    ) -> io::Result<(Arc<Self>, Arc<EventChannel>)> {
-        let channel = EventChannel::new()?;
-        let anchor = CmId::new(&channel)?;
-        anchor.bind(SocketAddr::new(address, 0))?;
+    ) -> io::Result<Self> {
         let domain = Arc::new(ProtectionDomain::new(anchor)?);
+        let health = DeviceHealth::of_device(&domain);
+        if health.is_fatal() {
+            return Err(io::Error::other("its device has failed, and connections still hold it"));
+        }
         let (device, port) = domain.device_port();
-        let rail = RailIdentity { device, port, address };
-        let (base, bytes) = arena.mapped_range();
+        let label = format!("{device}:{port}");
         let windows = match usage {
-            ArenaPurpose::Landings if options.windows => make_window_pool(&rail, &domain),
+            ArenaPurpose::Landings if options.windows => make_window_pool(&label, &domain),
             _ => None,
         };
-        let rights = match usage {
+        let access = match usage {
             ArenaPurpose::Blocks => RegionAccess::Source,
             ArenaPurpose::Landings if windows.is_some() => RegionAccess::Windows,
             ArenaPurpose::Landings => RegionAccess::RemoteWrite,
         };
-        // SAFETY: the arena, and with it the mapping, is held by this rail and dropped after the
-        // region.
-        let region = unsafe { MemoryRegion::register_memory(domain.clone(), base, bytes, rights) }?;
-        let registered = rail_metrics(&rail.metric_label()).registered_bytes;
-        let registered = GaugeGuard::add_to(&registered, region.len_bytes() as u64);
+        let terms = RegionTerms { access, relaxed: options.relaxed_ordering };
+        let regions = RailRegions::new(domain.clone(), arena, terms);
         let shared =
-            if options.shared_receive { shared_ring(&rail, &domain, options) } else { None };
-        let open = Self {
-            rail,
-            domain,
-            windows,
-            region,
-            usage,
-            shared,
-            _registered: registered,
-            _arena: arena,
-        };
-        Ok((Arc::new(open), channel))
+            if options.shared_receive { shared_ring(&label, &domain, options) } else { None };
+        let is_soft_roce = is_soft_roce(&device);
+        Ok(Self { domain, health, windows, regions, usage, shared, is_soft_roce })
+    }
+
+    /// Returns true if `id` is bound to this device and port, and the device works.
+    pub(super) fn is_usable_by(&self, id: &CmId) -> bool {
+        !self.health.is_fatal()
+            && id.device_context() == Some(self.domain.device_context())
+            && id.device_port() == Some(self.domain.device_port())
     }
 }
 
-fn make_window_pool(
-    rail: &RailIdentity,
-    domain: &Arc<ProtectionDomain>,
-) -> Option<Arc<MemoryWindowPool>> {
-    match MemoryWindowPool::new(&rail.metric_label(), domain) {
+/// Returns whether a device is Linux's soft-RoCE. Hardware describes itself as other things.
+fn is_soft_roce(device: &str) -> bool {
+    let description = std::fs::read_to_string(format!("/sys/class/infiniband/{device}/node_desc"));
+    description.is_ok_and(|description| description.trim() == "rxe")
+}
+
+fn make_window_pool(rail: &str, domain: &Arc<ProtectionDomain>) -> Option<Arc<MemoryWindowPool>> {
+    match MemoryWindowPool::new(rail, domain) {
         Ok(windows) => Some(Arc::new(windows)),
         Err(error) => {
             tracing::info!(
-                rail = rail.metric_label(), %error,
+                rail, %error,
                 "no memory windows: workers that know the secret could write to each other's \
                 landings"
             );
@@ -128,15 +140,15 @@ fn make_window_pool(
 }
 
 fn shared_ring(
-    rail: &RailIdentity,
+    rail: &str,
     domain: &Arc<ProtectionDomain>,
     options: &VerbsOptions,
 ) -> Option<Arc<SharedRing>> {
-    match SharedRing::new(&rail.metric_label(), domain, options) {
+    match SharedRing::new(rail, domain, options) {
         Ok(ring) => Some(Arc::new(ring)),
         Err(error) => {
             tracing::info!(
-                rail = rail.metric_label(), %error,
+                rail, %error,
                 "no shared receive buffers: each connection has a ring of its own"
             );
             None

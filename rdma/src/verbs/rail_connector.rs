@@ -16,6 +16,8 @@ use super::VerbsOptions;
 use super::queue_pair_wire::QueuePairWire;
 use super::queue_terms::QueueTerms;
 use super::rail::{ArenaPurpose, OpenRail, RailIdentity};
+use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
+use super::rail_opener::RailOpener;
 use super::rail_presence::{RailPlace, RailPresence};
 use super::readable_source::{next_event, watch_readable};
 use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
@@ -23,6 +25,7 @@ use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
 use crate::calls::{self, ConnectionTasks, HandshakeError};
 use crate::metrics::{ConnectionSide, transport_metrics};
+use crate::rails::RailSubnet;
 use crate::transport::{
     PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, UnreachableCause,
     WayTerms,
@@ -41,9 +44,8 @@ impl Drop for VerbsTransport {
 
 struct RailConnector {
     options: VerbsOptions,
-    place: RailPlace,
-    arena: Arena,
-    /// `None` while the rail's device is away, or can't be opened.
+    name: Arc<str>,
+    /// `None` while the rail is down: its device is away, or its port, or it can't be opened.
     rail: Mutex<Option<Arc<OpenRail>>>,
     /// Label of the rail when it was last there; the place's name before that.
     label: Mutex<String>,
@@ -51,9 +53,6 @@ struct RailConnector {
     over: CancellationToken,
     tasks: TaskTracker,
 }
-
-/// A rail, and the channel that reports the end of its device.
-type RailWithEvents = (Arc<OpenRail>, Arc<EventChannel>);
 
 impl VerbsTransport {
     /// Opens the rail at `place`, which must be there. Registers `arena`, so that peers can write
@@ -63,37 +62,43 @@ impl VerbsTransport {
         options: VerbsOptions,
         arena: Arena,
     ) -> io::Result<Self> {
-        let (transport, error) = Self::start(place, options, arena);
-        error.map_or(Ok(transport), Err)
+        let (transport, mut keeper) = Self::prepare_rail(place.into(), options, arena);
+        let runtime = transport.dialer.options.runtime_handle();
+        let _on = runtime.enter();
+        let opened = keeper.open_now()?;
+        transport.dialer.install_rail(opened);
+        transport.spawn_keeper(keeper, &runtime);
+        Ok(transport)
     }
 
-    /// Starts like `new`, but the rail may be away. It is used as soon as it is there. The returned
-    /// error is that of the first attempt.
+    /// Starts like `new`, but at once: the rail is opened in the background, may be away, and is
+    /// used as soon as it is there.
     pub fn start(
         place: impl Into<RailPlace>,
         options: VerbsOptions,
         arena: Arena,
-    ) -> (Self, Option<io::Error>) {
-        let place = place.into();
-        let runtime = options.runtime_handle();
-        let mut presence = RailPresence::new(place.clone(), options.reopen_max);
-        let rail = Mutex::new(None);
+    ) -> (Self, FirstAttempt) {
+        let (transport, mut keeper) = Self::prepare_rail(place.into(), options, arena);
+        let runtime = transport.dialer.options.runtime_handle();
+        let _on = runtime.enter();
+        let attempt = keeper.start_opening();
+        transport.spawn_keeper(keeper, &runtime);
+        (transport, attempt)
+    }
+
+    fn prepare_rail(place: RailPlace, options: VerbsOptions, arena: Arena) -> (Self, RailKeeper) {
+        let name: Arc<str> = place.rail_name().into();
+        let presence = RailPresence::new(place.clone(), options.reopen_max);
+        let opener = RailOpener::new(place, arena, ArenaPurpose::Landings, &options);
         let (over, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let label = Mutex::new(place.rail_name().to_owned());
-        let dialer = Arc::new(RailConnector { options, place, arena, rail, label, over, tasks });
-        let (opened, error) = match dialer.open_rail() {
-            Ok(opened) => {
-                dialer.install_rail(&mut presence, &opened);
-                (Some(opened.1), None)
-            }
-            Err(error) => {
-                presence.record_failure(&error);
-                (None, Some(error))
-            }
-        };
+        let (rail, label) = (Mutex::new(None), Mutex::new((*name).to_owned()));
+        let dialer = Arc::new(RailConnector { options, name, rail, label, over, tasks });
+        (Self { dialer }, RailKeeper::new(presence, opener))
+    }
+
+    fn spawn_keeper(&self, keeper: RailKeeper, runtime: &Runtime) {
         // Ends with the transport, by `over`.
-        dialer.tasks.spawn_on(dialer.clone().maintain_rail(presence, opened), &runtime);
-        (Self { dialer }, error)
+        self.dialer.tasks.spawn_on(self.dialer.clone().follow_rail(keeper), runtime);
     }
 
     /// Returns the rail, while it is there.
@@ -102,13 +107,18 @@ impl VerbsTransport {
     }
 
     #[cfg(test)]
+    pub(super) fn rail_device(&self) -> Option<Arc<super::rail::RailDevice>> {
+        self.dialer.rail.lock().as_ref().map(|open| open.device.clone())
+    }
+
+    #[cfg(test)]
     pub(super) fn has_windows(&self) -> bool {
-        self.dialer.rail.lock().as_ref().is_some_and(|rail| rail.windows.is_some())
+        self.dialer.rail.lock().as_ref().is_some_and(|rail| rail.device.windows.is_some())
     }
 
     #[cfg(test)]
     pub(super) fn shared_ring(&self) -> Option<Arc<super::receive_buffers::SharedRing>> {
-        self.dialer.rail.lock().as_ref().and_then(|rail| rail.shared.clone())
+        self.dialer.rail.lock().as_ref().and_then(|rail| rail.device.shared.clone())
     }
 
     /// Makes a queue pair that nobody drives, and on which no handshake was done.
@@ -152,7 +162,7 @@ impl RailConnector {
         to: SocketAddr,
         way: &WayTerms,
     ) -> Result<Arc<dyn PeerConnection>, TransportError> {
-        let peer = || format!("{to} from rail {}", self.place.rail_name());
+        let peer = || format!("{to} from rail {}", self.name);
         let deadline = Instant::now() + self.options.calls.connect_deadline;
         let unreachable = |cause| TransportError::Unreachable { peer: peer(), cause };
         let wire = match tokio::time::timeout_at(deadline, self.establish_wire(to)).await {
@@ -191,54 +201,29 @@ impl RailConnector {
         }
     }
 
-    /// Opens the rail where it is now. This is slow: registering pins all of the arena.
-    fn open_rail(&self) -> io::Result<RailWithEvents> {
-        OpenRail::open_device(
-            self.place.find_address()?,
-            self.arena.clone(),
-            ArenaPurpose::Landings,
-            &self.options,
-        )
-    }
-
-    fn install_rail(&self, presence: &mut RailPresence, (rail, _): &RailWithEvents) {
-        presence.record_open(&rail.rail);
+    fn install_rail(&self, rail: Arc<OpenRail>) {
         *self.label.lock() = rail.rail.metric_label();
-        *self.rail.lock() = Some(rail.clone());
+        self.replace_rail(Some(rail));
     }
 
-    /// Keeps the rail open while its device is there. Drops the rail when the device is removed,
-    /// since the removal waits for that. Opens it again when the device is back.
-    async fn maintain_rail(
-        self: Arc<Self>,
-        mut presence: RailPresence,
-        mut told: Option<Arc<EventChannel>>,
-    ) {
+    fn replace_rail(&self, rail: Option<Arc<OpenRail>>) {
+        let before = std::mem::replace(&mut *self.rail.lock(), rail);
+        // Behind the lock, which every call takes: it may be the last one.
+        drop(before);
+    }
+
+    /// Has the rail while it can be used. Drops it when its device is removed, since the removal
+    /// waits for that.
+    async fn follow_rail(self: Arc<Self>, mut keeper: RailKeeper) {
         let keep = async {
             loop {
-                if let Some(told) = told.take() {
-                    if let Err(error) = device_removed(told).await {
-                        tracing::error!(
-                            rail = self.place.rail_name(), %error,
-                            "can't hear of the end of a rail's device"
-                        );
-                    }
-                    *self.rail.lock() = None;
-                    presence.record_removal();
-                }
-                presence.wait_for_retry().await;
-                let dialer = self.clone();
-                let opened = tokio::task::spawn_blocking(move || dialer.open_rail()).await;
-                match opened.map_err(io::Error::other).flatten() {
-                    Ok(opened) => {
-                        self.install_rail(&mut presence, &opened);
-                        told = Some(opened.1);
-                    }
-                    Err(error) => presence.record_failure(&error),
+                match keeper.next_change().await {
+                    RailChange::Up(rail) => self.install_rail(rail),
+                    RailChange::Out => self.replace_rail(None),
                 }
             }
         };
-        self.over.run_until_cancelled(keep).await;
+        let _: Option<()> = self.over.run_until_cancelled(keep).await;
     }
 
     async fn establish_wire(&self, to: SocketAddr) -> io::Result<Arc<QueuePairWire>> {
@@ -297,6 +282,7 @@ impl RailConnector {
                 pair.get_ready(path_mtu_max).and_then(|()| pair.establish_connection())
             })?;
         }
+        wire.tune_connected();
         wire.tell_path_mtu(ConnectionSide::Requester);
         wire.set_peer_terms(mine, theirs);
         Ok(WireRequestOutcome::Yes(wire))
@@ -308,13 +294,6 @@ enum WireRequestOutcome {
     Yes(Arc<QueuePairWire>),
     /// The peer has a bound on the path MTU, but this request did not offer to keep one.
     SmallerPackets(u16),
-}
-
-/// Ends when the device of a rail is removed.
-async fn device_removed(told: Arc<EventChannel>) -> io::Result<()> {
-    let events = watch_readable(told)?;
-    while next_event(&events).await?.kind != EventKind::DeviceRemoved {}
-    Ok(())
 }
 
 pub(super) fn connect_options(options: &VerbsOptions) -> ConnectOptions {
@@ -349,6 +328,10 @@ impl PeerTransport for VerbsTransport {
 
     fn rail_label(&self) -> Option<String> {
         Some(self.dialer.label.lock().clone())
+    }
+
+    fn rail_subnet(&self) -> Option<RailSubnet> {
+        self.dialer.rail.lock().as_ref().and_then(|open| open.subnet)
     }
 
     fn is_up(&self) -> bool {

@@ -92,10 +92,6 @@ impl RailPresence {
         Self { place, backoff: ReconnectBackoff::new(options), up, since: None, told: false }
     }
 
-    pub(super) fn rail_place(&self) -> &RailPlace {
-        &self.place
-    }
-
     /// Records that the rail is open.
     pub(super) fn record_open(&mut self, rail: &RailIdentity) {
         self.up.set(1);
@@ -110,6 +106,7 @@ impl RailPresence {
 
     /// Records a failed attempt to open the rail.
     pub(super) fn record_failure(&mut self, error: &io::Error) {
+        self.up.set(0);
         self.backoff.record_failure(Instant::now(), rand::random());
         let (index, name) = (self.place.index, &self.place.name);
         if std::mem::replace(&mut self.told, true) {
@@ -131,7 +128,17 @@ impl RailPresence {
         self.told = true;
         tracing::warn!(
             index = self.place.index, name = %self.place.name,
-            "a rail's device was removed; other ways are used until it is back"
+            "a rail's device was removed or has failed; other ways are used until it is back"
+        );
+    }
+
+    /// Records that the rail can't be used for now, though its device is there.
+    pub(super) fn record_outage(&mut self, reason: &str) {
+        self.up.set(0);
+        self.told = true;
+        tracing::warn!(
+            index = self.place.index, name = %self.place.name, reason,
+            "a rail can't be used now; other ways are used until it can"
         );
     }
 

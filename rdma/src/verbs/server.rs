@@ -17,6 +17,8 @@ use super::queue_pair_wire::QueuePairWire;
 use super::queue_terms::QueueTerms;
 use super::rail::{ArenaPurpose, OpenRail};
 use super::rail_connector::{connect_options, expect_event};
+use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
+use super::rail_opener::RailOpener;
 use super::rail_presence::{RailPlace, RailPresence};
 use super::readable_source::{ReadableSource, next_event, watch_readable};
 use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
@@ -91,23 +93,41 @@ impl VerbsServer {
         arena: Arena,
         service: Arc<dyn CallService>,
     ) -> io::Result<Self> {
-        let (server, error) =
-            Self::start(address.ip().into(), address.port(), options, arena, service);
-        error.map_or(Ok(server), Err)
+        let (server, door, mut keeper) =
+            Self::prepare_rail(address.ip().into(), options, arena, service);
+        let runtime = door.options.verbs.runtime_handle();
+        let _on = runtime.enter();
+        let listener = RailListener::listen_on(keeper.open_now()?, address.port())?;
+        door.publish_listener(&listener);
+        door.spawn_keeper(keeper, Some(listener), address.port(), &runtime);
+        Ok(server)
     }
 
-    /// Listens like `bind`, on a rail that may be away. It listens as soon as the rail is there.
-    /// The returned error is that of the first attempt.
+    /// Starts a server like `bind`, but at once: the rail is opened in the background, may be away,
+    /// and is listened on as soon as it is there.
     pub fn start(
         place: RailPlace,
         port: u16,
         options: VerbsServerOptions,
         arena: Arena,
         service: Arc<dyn CallService>,
-    ) -> (Self, Option<io::Error>) {
-        let runtime = options.verbs.runtime_handle();
+    ) -> (Self, FirstAttempt) {
+        let (server, door, mut keeper) = Self::prepare_rail(place, options, arena, service);
+        let runtime = door.options.verbs.runtime_handle();
         let _on = runtime.enter();
-        let mut presence = RailPresence::new(place, options.verbs.reopen_max);
+        let attempt = keeper.start_opening();
+        door.spawn_keeper(keeper, None, port, &runtime);
+        (server, attempt)
+    }
+
+    fn prepare_rail(
+        place: RailPlace,
+        options: VerbsServerOptions,
+        arena: Arena,
+        service: Arc<dyn CallService>,
+    ) -> (Self, Arc<RailAcceptor>, RailKeeper) {
+        let presence = RailPresence::new(place.clone(), options.verbs.reopen_max);
+        let opener = RailOpener::new(place, arena, ArenaPurpose::Blocks, &options.verbs);
         let limits = GateLimits {
             connections_max: options.connections_max,
             handshakes_max: options.handshakes_max,
@@ -115,27 +135,8 @@ impl VerbsServer {
         };
         let (address, gate) = (RailAddress::default(), AdmissionGate::new(limits));
         let closer = gate.make_closer(options.drain_deadline);
-        let door =
-            Arc::new(RailAcceptor { gate, options, arena, service, address: address.clone() });
-        let opened = RailListener::open_rail(
-            presence.rail_place(),
-            port,
-            door.arena.clone(),
-            &door.options.verbs,
-        );
-        let (listener, error) = match opened {
-            Ok(listener) => {
-                door.publish_listener(&mut presence, &listener);
-                (Some(listener), None)
-            }
-            Err(error) => {
-                presence.record_failure(&error);
-                (None, Some(error))
-            }
-        };
-        // Ends at shutdown or drop, by the `drain` token.
-        door.gate.tasks.spawn_on(door.clone().keep_listening(presence, listener, port), &runtime);
-        (Self { address, closer }, error)
+        let door = RailAcceptor { gate, options, service, address: address.clone() };
+        (Self { address, closer }, Arc::new(door), RailKeeper::new(presence, opener))
     }
 
     /// Returns the listening address; `None` while the rail is away.
@@ -163,20 +164,11 @@ struct RailListener {
 }
 
 impl RailListener {
-    /// Opens the rail and listens. Needs a runtime. This is slow: registering pins all of the
-    /// arena.
-    fn open_rail(
-        place: &RailPlace,
-        port: u16,
-        arena: Arena,
-        options: &VerbsOptions,
-    ) -> io::Result<Self> {
-        let address = place.find_address()?;
-        // The dropped channel reports the device's end; the listener hears of it as well.
-        let (rail, _) = OpenRail::open_device(address, arena, ArenaPurpose::Blocks, options)?;
+    /// Listens on an open rail. Needs a runtime.
+    fn listen_on(rail: Arc<OpenRail>, port: u16) -> io::Result<Self> {
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel)?;
-        id.bind(SocketAddr::new(address, port))?;
+        id.bind(SocketAddr::new(rail.rail.address, port))?;
         id.start_listening(BACKLOG)?;
         Ok(Self { rail, events: watch_readable(channel)?, id })
     }
@@ -186,75 +178,83 @@ impl RailListener {
     }
 }
 
+/// Waits for the next event of a listener, if there is one.
+async fn next_listener_event(listener: &mut Option<RailListener>) -> io::Result<CmEvent> {
+    match listener {
+        Some(listener) => next_event(&listener.events).await,
+        None => std::future::pending().await,
+    }
+}
+
 struct RailAcceptor {
     options: VerbsServerOptions,
-    arena: Arena,
     service: Arc<dyn CallService>,
     gate: AdmissionGate,
     address: RailAddress,
 }
 
 impl RailAcceptor {
-    fn publish_listener(&self, presence: &mut RailPresence, listener: &RailListener) {
-        presence.record_open(&listener.rail.rail);
+    fn publish_listener(&self, listener: &RailListener) {
         *self.address.0.lock() = Some(listener.local_address());
     }
 
-    /// Accepts while the rail is there, and tries to open it while it is not.
+    fn spawn_keeper(
+        self: &Arc<Self>,
+        keeper: RailKeeper,
+        listener: Option<RailListener>,
+        port: u16,
+        runtime: &Runtime,
+    ) {
+        // Ends at shutdown or drop, by the `drain` token.
+        self.gate.tasks.spawn_on(self.clone().keep_listening(keeper, listener, port), runtime);
+    }
+
+    /// Accepts while the rail can be used.
     async fn keep_listening(
         self: Arc<Self>,
-        mut presence: RailPresence,
+        mut keeper: RailKeeper,
         mut listener: Option<RailListener>,
         mut port: u16,
     ) {
         loop {
-            if let Some(listener) = listener.take() {
-                // Keep the port for the rail's return, where any was asked for.
-                port = listener.local_address().port();
-                // A removed device waits until the listener and its hold on the rail end. They end
-                // with `accept_requests`.
-                if !self.accept_requests(listener).await {
-                    return;
+            let change = tokio::select! {
+                change = keeper.next_change() => change,
+                event = next_listener_event(&mut listener) => {
+                    match (event, &listener) {
+                        (Ok(event), Some(listener)) => {
+                            if event.kind == EventKind::AddressChanged {
+                                keeper.look_again();
+                            }
+                            self.handle_request(event, &listener.rail);
+                        }
+                        (Err(error), Some(listener)) => {
+                            tracing::error!(
+                                rail = listener.rail.rail.metric_label(), %error,
+                                "can't take connections; listens anew"
+                            );
+                            keeper.look_again();
+                        }
+                        (_, None) => {}
+                    }
+                    continue;
                 }
-                *self.address.0.lock() = None;
-                presence.record_removal();
+                () = self.gate.drain.cancelled() => return,
+            };
+            // Keep the port for the rail's return, where any was asked for. The old listener ends
+            // before the next one begins, which may have the same address.
+            if let Some(listener) = listener.take() {
+                port = listener.local_address().port();
             }
-            if self.gate.drain.run_until_cancelled(presence.wait_for_retry()).await.is_none() {
-                return;
-            }
-            let (runtime, place, door) =
-                (Runtime::current(), presence.rail_place().clone(), self.clone());
-            let opened = tokio::task::spawn_blocking(move || {
-                let _on = runtime.enter();
-                RailListener::open_rail(&place, port, door.arena.clone(), &door.options.verbs)
-            });
-            match opened.await.map_err(io::Error::other).flatten() {
+            *self.address.0.lock() = None;
+            let RailChange::Up(rail) = change else {
+                continue;
+            };
+            match RailListener::listen_on(rail, port) {
                 Ok(opened) => {
-                    self.publish_listener(&mut presence, &opened);
+                    self.publish_listener(&opened);
                     listener = Some(opened);
                 }
-                Err(error) => presence.record_failure(&error),
-            }
-        }
-    }
-
-    /// Accepts requests. Returns `false` at the drain, and `true` once the device is gone.
-    async fn accept_requests(self: &Arc<Self>, listener: RailListener) -> bool {
-        loop {
-            let event = tokio::select! {
-                event = next_event(&listener.events) => event,
-                () = self.gate.drain.cancelled() => return false,
-            };
-            match event {
-                Ok(event) if event.kind == EventKind::DeviceRemoved => return true,
-                Ok(event) => self.handle_request(event, &listener.rail),
-                Err(error) => {
-                    tracing::error!(
-                        rail = listener.rail.rail.metric_label(), %error,
-                        "can't take connections; listens anew"
-                    );
-                    return true;
-                }
+                Err(error) => keeper.record_failure(&error),
             }
         }
     }
@@ -308,6 +308,9 @@ impl RailAcceptor {
         let channel = EventChannel::new()?;
         id.move_to_channel(&channel)?;
         let events = watch_readable(channel)?;
+        if let Some(tos) = options.tos {
+            id.set_tos(tos)?;
+        }
         id.set_ack_timeout(options.ack_timeout)?;
         let mut mine = QueueTerms::from_options(options);
         mine.path_mtu_max = mine.path_mtu_max.filter(|_| !id.is_iwarp());
@@ -328,6 +331,7 @@ impl RailAcceptor {
             pair.accept(&mine.encode(), connect_options(options))
         })?;
         expect_event(&wire.next_cm_event().await?, EventKind::Established)?;
+        wire.tune_connected();
         wire.tell_path_mtu(ConnectionSide::Server);
         let mut inlet = WireInlet::new(wire.clone());
         let admitted = self.gate.accept_peer(&mut inlet, &options.calls.ticketed_terms(None)).await;

@@ -1,7 +1,8 @@
 //! Owns the verbs bindings and every `unsafe` call into them. The listing is here, connections in
-//! `cm`, their queue pairs in `queue_pair`, the states of those in `states`, memory in `memory`,
-//! windows over it in `window`, queues in `queue` and `shared_queue`, a port's attributes in
-//! `port`. No other file of the crate names the bindings.
+//! `cm`, a device's events in `device_events`, their queue pairs in `queue_pair`, the states of
+//! those in `states`, memory in `memory`, windows over it in `window`, queues in `queue`,
+//! `shared_queue` and `siw_first_queue`, a port's attributes in `port`. No other file of the crate
+//! names the bindings.
 //!
 //! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm. It loads both at run
 //! time, so the binary starts on a host without them. The `ibverbs` family was tried and left out.
@@ -10,11 +11,13 @@
 //! choice stays inside this folder.
 
 mod cm;
+mod device_events;
 mod memory;
 mod port;
 mod queue;
 mod queue_pair;
 mod shared_queue;
+mod siw_first_queue;
 mod states;
 mod window;
 
@@ -25,12 +28,15 @@ use std::os::fd::RawFd;
 use rdma_mummy_sys as ffi;
 
 pub(super) use cm::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
-pub(super) use memory::{MemoryRegion, ProtectionDomain, RegionAccess, RegisteredBuffer};
+pub(super) use device_events::{DeviceEvents, DeviceHealth, DeviceReport, PairWatch};
+pub(super) use memory::{
+    MemoryRegion, ProtectionDomain, RegionAccess, RegionTerms, RegisteredBuffer,
+};
 pub(super) use port::PortAttributes;
 pub(super) use queue::{
     CompletionQueue, GatherElement, SGES_MAX, WorkCompletion, WorkOperation, WorkRequest,
 };
-pub(super) use queue_pair::{CmQueuePair, ConnectOptions, QueuePairParts, QueueSizes};
+pub(super) use queue_pair::{BEACON, CmQueuePair, ConnectOptions, QueuePairParts, QueueSizes};
 pub(super) use shared_queue::SharedQueue;
 pub(super) use window::MemoryWindow;
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 
-use super::sys::{MemoryRegion, MemoryWindow, ProtectionDomain, WorkOperation};
+use super::rail_regions::RailRegions;
+use super::sys::{MemoryWindow, ProtectionDomain, WorkOperation};
 use crate::arena::CellHold;
 use crate::calls::MemorySegment;
 use crate::metrics::{GaugeGuard, WindowState, rail_metrics};
@@ -52,13 +53,18 @@ impl MemoryWindowPool {
         Ok(PooledWindow { window, _made: GaugeGuard::add_to(&self.made, 1) })
     }
 
-    /// Binds windows over `places` of `region`. Returns them, the requests that bind them, and the
-    /// segments to tell the peer. Returns `None` where the device has no more windows.
+    /// Binds windows over `places` of `regions`. Returns them, the requests that bind them, and the
+    /// segments to tell the peer. Returns `None` where the device has no more windows, or where a
+    /// place is not registered.
     pub(super) fn bind_windows(
         self: &Arc<Self>,
-        region: &MemoryRegion,
+        regions: &RailRegions,
         places: &[(usize, usize)],
     ) -> Option<(BoundWindows, Vec<WorkOperation>, Vec<MemorySegment>)> {
+        let covering = |&(address, bytes): &(usize, usize)| regions.region_of(address, bytes);
+        if places.iter().any(|place| covering(place).is_none()) {
+            return None;
+        }
         let mut windows = {
             let mut spare = self.spare.lock();
             let kept = spare.len().saturating_sub(places.len());
@@ -76,7 +82,10 @@ impl MemoryWindowPool {
         }
         let (mut ops, mut segments) =
             (Vec::with_capacity(places.len()), Vec::with_capacity(places.len()));
-        for (open, &(address, bytes)) in windows.iter_mut().zip(places) {
+        for (open, place) in windows.iter_mut().zip(places) {
+            let (&(address, bytes), Some(region)) = (place, covering(place)) else {
+                continue;
+            };
             ops.push(open.window.bind_operation(region, address as u64, bytes as u32));
             segments.push(MemorySegment {
                 address: address as u64,

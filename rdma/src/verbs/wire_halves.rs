@@ -37,26 +37,22 @@ impl FrameOutlet for WireOutlet {
     /// Returns the addresses of a landing and their keys. Blocks grant no remote right: what a
     /// worker pulls travels in the stream.
     fn lend_landing(&self, landing: &mut Landing) -> Vec<MemorySegment> {
-        let rail = &self.0.rail;
+        let device = &self.0.rail.device;
         // Data that fits in a SEND is never written, so nothing has to be opened for it.
-        if rail.usage != ArenaPurpose::Landings || landing.total_bytes() <= RIDE_BYTES_MAX as u64 {
+        if device.usage != ArenaPurpose::Landings || landing.total_bytes() <= RIDE_BYTES_MAX as u64
+        {
             return Vec::new();
         }
         let places: Vec<_> = landing.lent_ranges().collect();
-        // Memory of another arena can't be described. All of the reply then travels in the stream.
-        if !places.iter().all(|(address, bytes)| rail.region.covers_range(*address, *bytes)) {
-            return Vec::new();
-        }
-        if rail.windows.is_some() {
+        if device.windows.is_some() {
             return self.0.open_windows(landing, &places);
         }
-        let key = rail.region.rkey;
-        let segment = |&(address, bytes): &(usize, usize)| MemorySegment {
-            address: address as u64,
-            bytes: bytes as u32,
-            key,
+        let segment = |&(address, bytes): &(usize, usize)| {
+            let key = device.regions.region_of(address, bytes)?.rkey;
+            Some(MemorySegment { address: address as u64, bytes: bytes as u32, key })
         };
-        places.iter().map(segment).collect()
+        // Memory of another arena can't be described. All of the reply then travels in the stream.
+        places.iter().map(segment).collect::<Option<_>>().unwrap_or_default()
     }
 
     async fn reserve_bytes(&self, bytes: u64) -> Option<QueuedBytesPermit> {
@@ -119,7 +115,9 @@ impl FrameOutlet for WireOutlet {
     }
 
     fn shut_write(&self) {
-        self.0.send_bare(ChunkHeader { end: true, ..ChunkHeader::default() });
+        // It waits for a credit: the peer may not have read the last frames yet.
+        self.0.state.lock().sender.queue_end();
+        self.0.pump_sends();
     }
 
     fn close(&self) {
@@ -255,7 +253,7 @@ impl FrameInlet for WireInlet {
         let mut message = vec![0; header.message_bytes as usize];
         self.read_whole(&mut message).await?;
         if header.placed {
-            if self.wire.rail.usage != ArenaPurpose::Landings {
+            if self.wire.rail.device.usage != ArenaPurpose::Landings {
                 return Err(InletError::Rules("data placed where no memory was lent".into()));
             }
             // The SEND of this header vouches for the WRITEs before it, on the same queue pair.

@@ -20,12 +20,13 @@ pub(super) struct RdmaWriteRequest {
 const NO_SGE: GatherElement = GatherElement { address: 0, bytes: 0, lkey: 0 };
 
 /// Appends to `writes` the WRITEs that move `data` to `offset` of the memory that `target`
-/// describes, in order. Returns `false` and appends nothing where the target has no room there.
+/// describes, in order. `lkey_of` knows the key of each piece. Returns `false` and appends nothing
+/// where the target has no room there.
 pub(super) fn plan_writes(
     data: &[Bytes],
     offset: u64,
     target: &[MemorySegment],
-    lkey: u32,
+    lkey_of: impl Fn(&Bytes) -> u32,
     writes: &mut impl Extend<RdmaWriteRequest>,
 ) -> bool {
     let wanted: u64 = data.iter().map(|piece| piece.len() as u64).sum();
@@ -34,7 +35,7 @@ pub(super) fn plan_writes(
         return false;
     }
     let mut pieces = data.iter().filter(|piece| !piece.is_empty());
-    let mut piece: &[u8] = &[];
+    let (mut piece, mut lkey): (&[u8], u32) = (&[], 0);
     let (mut skip, mut left) = (offset, wanted);
     for segment in target {
         let bytes = u64::from(segment.bytes);
@@ -53,7 +54,9 @@ pub(super) fn plan_writes(
             };
             while room > 0 && usize::from(write.sges_used) < SGES_MAX {
                 if piece.is_empty() {
-                    piece = pieces.next().map_or(&[], |bytes| &bytes[..]);
+                    let next = pieces.next();
+                    piece = next.map_or(&[], |bytes| &bytes[..]);
+                    lkey = next.map_or(0, &lkey_of);
                 }
                 // At most the segment's length, which is a u32.
                 let taken = room.min(piece.len() as u64);
@@ -93,7 +96,7 @@ mod tests {
     #[test]
     fn a_page_for_a_segment_is_one_write() {
         let (data, mut writes) = (vec![Bytes::from(vec![1; 100])], Vec::new());
-        assert!(plan_writes(&data, 0, &segments(&[100]), 7, &mut writes));
+        assert!(plan_writes(&data, 0, &segments(&[100]), |_| 7, &mut writes));
         assert_eq!(writes.len(), 1);
         assert_eq!((writes[0].address, writes[0].key, writes[0].sges_used), (0x1000_0000, 0, 1));
         assert_eq!(
@@ -103,10 +106,22 @@ mod tests {
     }
 
     #[test]
+    fn each_piece_goes_with_the_key_of_its_own_region() {
+        let data = vec![Bytes::from(vec![1; 60]), Bytes::from(vec![2; 40])];
+        let mut writes = Vec::new();
+        let lkey_of = |piece: &Bytes| u32::from(piece[0]);
+        assert!(plan_writes(&data, 0, &segments(&[70, 30]), lkey_of, &mut writes));
+        let keys = |write: &RdmaWriteRequest| {
+            write.sges[..usize::from(write.sges_used)].iter().map(|sge| sge.lkey).collect()
+        };
+        assert_eq!(writes.iter().map(keys).collect::<Vec<Vec<u32>>>(), [vec![1, 2], vec![2]]);
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused_whole() {
         let (data, mut writes) = (vec![Bytes::from(vec![1; 100])], Vec::new());
         for (offset, lengths) in [(1, &[100][..]), (0, &[50, 49]), (u64::MAX, &[100]), (0, &[])] {
-            assert!(!plan_writes(&data, offset, &segments(lengths), 0, &mut writes));
+            assert!(!plan_writes(&data, offset, &segments(lengths), |_| 0, &mut writes));
         }
         assert!(writes.is_empty());
     }
@@ -125,7 +140,7 @@ mod tests {
             let total: u64 = pieces.iter().sum::<usize>() as u64;
             let lent: u64 = lengths.iter().map(|&bytes| u64::from(bytes)).sum();
             let fits = offset + total <= lent;
-            prop_assert_eq!(plan_writes(&data, offset, &target, 1, &mut writes), fits);
+            prop_assert_eq!(plan_writes(&data, offset, &target, |_| 1, &mut writes), fits);
             // The places of the source in order, and of the landing in order, walk side by side.
             let from = data
                 .iter()

@@ -74,16 +74,16 @@ async fn device_that_comes_late_is_used_by_both_sides() {
         let device = Device::under_test();
         Device::link(&["delete", &device.name]);
         let server_options = VerbsServerOptions::new(options());
-        let (server, error) =
+        let (server, attempt) =
             VerbsServer::start(device.place(), 0, server_options, arena(4), echo());
         assert!(
-            error.unwrap().to_string().contains(&device.name),
+            attempt.first_error().await.unwrap().to_string().contains(&device.name),
             "the error names what is missing"
         );
         assert_eq!(server.local_addr(), None);
         let memory = arena(4);
-        let (transport, error) = VerbsTransport::start(device.place(), options(), memory.clone());
-        assert!(error.is_some() && !transport.is_up());
+        let (transport, attempt) = VerbsTransport::start(device.place(), options(), memory.clone());
+        assert!(attempt.first_error().await.is_some() && !transport.is_up());
         let refused =
             transport.connect_to(listen_address(), &WayTerms::default()).await.err().unwrap();
         assert!(matches!(refused, TransportError::Unreachable { .. }), "{refused}");

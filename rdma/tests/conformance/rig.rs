@@ -201,7 +201,10 @@ impl Rig {
     ) -> Self {
         let service = Arc::new(Installed::default());
         let (owner, arena) = (self::arena(64), arena(16));
-        let options = VerbsServerOptions::new(verbs_options());
+        // So long that a drain which waits for it fails its case.
+        let drain_deadline = Duration::from_secs(3600);
+        let options =
+            VerbsServerOptions { drain_deadline, ..VerbsServerOptions::new(verbs_options()) };
         let served = wrap(service.clone(), owner.clone());
         let server = VerbsServer::bind(listen_address(), options, owner, served)
             .await

@@ -2,10 +2,12 @@
 //! a write.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use prometheus::Registry;
 use tokio::time::sleep;
 use verbs3_client::{
@@ -35,6 +37,13 @@ pub struct Gateway {
     pub follows: AtomicBool,
     /// Each within this time.
     news_take: Duration,
+}
+
+/// What a read wants of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    Attributes,
+    Bytes(ByteRange),
 }
 
 /// How a read went.
@@ -87,6 +96,9 @@ impl Gateway {
             report_deadline: Duration::from_secs(4),
             health,
             coordinated: true,
+            small_object_bytes_max: 64 << 10,
+            // Of every other history, small objects evict each other.
+            small_memory_bytes_max: [1 << 20, 70_000][seed as usize % 2],
             ..TierOptions::default()
         };
         // Its leases end by the same time as everything else.
@@ -143,8 +155,17 @@ impl Gateway {
         self.tier.report_write(announced, WriteOutcome::Done).await.map_err(|_| ())
     }
 
-    /// As a mount that never asks again what it knows. `whole`: with its bytes.
-    pub async fn read(&self, key: &str, whole: bool) -> ReadEnd {
+    /// Reads that were answered with bytes that are held here.
+    pub fn held_reads(&self) -> u64 {
+        self.tier.held_reads_count()
+    }
+
+    /// As a mount that never asks again what it knows.
+    pub async fn read(&self, key: &str, wanted: Wanted) -> ReadEnd {
+        let want = match wanted {
+            Wanted::Attributes => None,
+            Wanted::Bytes(range) => Some(range),
+        };
         let object = Arc::new(ObjectKey { volume: volume(), key: key.to_owned() });
         let request = OpenRequest {
             object: object.clone(),
@@ -152,53 +173,71 @@ impl Gateway {
             attributes_age_ms_max: u64::MAX,
             absence_age_ms_max: u64::MAX,
             checksums: false,
-            want: whole.then_some(ByteRange::All),
+            want,
             trace: None,
             tenant: None,
         };
         match self.tier.open_object(&request).await {
             OpenOutcome::Found(found) => {
                 let how = if found.opened.attributes_cached { How::Known } else { How::Asked };
-                if !whole {
-                    let number = number(&found.opened.attributes.version);
-                    return ReadEnd { seen: Seen::Version(number), how };
+                let OpenedObject { opened, data, rest, covered, transport: _ } = *found;
+                let version = opened.attributes.version;
+                let number = number(&version);
+                assert_eq!(version, version_of(key, number), "{key} version {number}");
+                if let Some(range) = want.and_then(|want| want.resolve_range(version.bytes)) {
+                    let bytes = FoundBytes { data, rest, covered };
+                    self.check_body(key, &object, version, bytes, range).await;
                 }
-                ReadEnd { seen: Seen::Version(self.body(key, &object, *found).await), how }
+                ReadEnd { seen: Seen::Version(number), how }
             }
             OpenOutcome::Absent(absent) => {
                 let how = if absent.cached { How::Known } else { How::Asked };
                 ReadEnd { seen: Seen::Nothing, how }
             }
             OpenOutcome::Ufs(answer) => panic!("{key}: the store said {answer:?}"),
+            // The store says the version. The bytes come from whoever has them, by it.
             OpenOutcome::Bypass(_) => {
-                let version = self.store.get(key).await;
-                let seen =
-                    if is_deletion(version) { Seen::Nothing } else { Seen::Version(version) };
-                ReadEnd { seen, how: How::PastTheTier }
+                let number = self.store.get(key).await;
+                let how = How::PastTheTier;
+                if is_deletion(number) {
+                    return ReadEnd { seen: Seen::Nothing, how };
+                }
+                let version = version_of(key, number);
+                if let Some(range) = want.and_then(|want| want.resolve_range(version.bytes)) {
+                    let (data, rest, covered) = (Vec::new(), None, 0..0);
+                    let bytes = FoundBytes { data, rest, covered };
+                    self.check_body(key, &object, version, bytes, range).await;
+                }
+                ReadEnd { seen: Seen::Version(number), how }
             }
         }
     }
 
-    /// Holds every byte against the version that the client was told of, up to where a body ends:
-    /// whole, or cut because the version is gone or the tier in trouble.
-    async fn body(&self, key: &str, object: &Arc<ObjectKey>, found: OpenedObject) -> u64 {
-        let version = Arc::new(found.opened.attributes.version.clone());
-        let number = number(&version);
-        assert_eq!(version.bytes, length(key, number) as u64, "{key} version {number}");
-        let mut at = 0;
+    /// Holds every byte of the range against the version that the client was told of, up to where a
+    /// body ends: whole, or cut because the version is gone or the tier in trouble.
+    async fn check_body(
+        &self,
+        key: &str,
+        object: &Arc<ObjectKey>,
+        version: ContentVersion,
+        found: FoundBytes,
+        wanted: Range<u64>,
+    ) {
+        let (number, version) = (number(&version), Arc::new(version));
+        let mut at = wanted.start as usize;
         for bytes in &found.data {
             content::check(key, number, at, bytes).unwrap();
             at += bytes.len();
         }
         let mut rest = found.rest;
-        let mut covered = found.covered.end;
+        let mut covered = found.covered.end.max(wanted.start);
         loop {
             if let Some(read) = &mut rest
                 && !checked(key, number, &mut at, read).await
             {
-                return number;
+                return;
             }
-            let Some(span) = GEOMETRY.cut_spans(covered..version.bytes).next() else { break };
+            let Some(span) = GEOMETRY.cut_spans(covered..wanted.end).next() else { break };
             let start = u64::from(span.block.0) * u64::from(GEOMETRY.block_bytes);
             covered = start + u64::from(span.range.end);
             let (object, version) = (object.clone(), version.clone());
@@ -211,9 +250,21 @@ impl Gateway {
                 tenant: None,
             }));
         }
-        assert_eq!(at as u64, version.bytes, "{key} version {number}: a body that is not whole");
-        number
+        assert_eq!(at as u64, wanted.end, "{key} version {number}: a body that is not whole");
     }
+}
+
+/// The bytes that an open has brought, and the read of those that follow.
+struct FoundBytes {
+    data: Vec<Bytes>,
+    rest: Option<SpanRead>,
+    covered: Range<u64>,
+}
+
+/// What the store says of a version.
+fn version_of(key: &str, number: u64) -> ContentVersion {
+    let (etag, bytes) = (format!("\"v{number}\""), length(key, number) as u64);
+    ContentVersion { etag, bytes, version_id: None }
 }
 
 /// What the store's tag says.

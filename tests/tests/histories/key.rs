@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Less than a page, a page and a byte, several pages, several blocks.
-const LENGTHS: [usize; 5] = [1, 5000, (64 << 10) + 1, 150_000, (1 << 20) + 70_000];
+/// Less than a page, a page, a page and a byte, several pages, several blocks. The first four are
+/// small objects; the longest of them is the longest that gateways hold.
+const LENGTHS: [usize; 7] =
+    [1, 5000, 30_000, 64 << 10, (64 << 10) + 1, 150_000, (1 << 20) + 70_000];
 
 /// Every fifth version is a deletion, and so is what was before the first.
 pub fn is_deletion(version: u64) -> bool {
@@ -11,7 +13,7 @@ pub fn is_deletion(version: u64) -> bool {
 }
 
 pub fn length(key: &str, version: u64) -> usize {
-    LENGTHS[(key.len() as u64 * 7 + version) as usize % LENGTHS.len()]
+    LENGTHS[(key.len() as u64 * 3 + version) as usize % LENGTHS.len()]
 }
 
 /// What is known of one key. Version 0 means "never written".

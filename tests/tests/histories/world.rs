@@ -8,10 +8,11 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
+use verbs3_protocol::ByteRange;
 use verbs3_tests::seed;
 
 use crate::control::{Control, LEASE};
-use crate::gateway::{Gateway, How, ReadEnd};
+use crate::gateway::{Gateway, How, ReadEnd, Wanted};
 use crate::key::Key;
 use crate::process::{Process, UNCERTAIN};
 use crate::store::Store;
@@ -36,6 +37,8 @@ pub struct Summary {
     /// Opens answered by leases of homes, and leases that were recalled.
     pub leased: u64,
     pub recalled: u64,
+    /// Opens answered with bytes that a gateway holds.
+    pub held: u64,
     pub maps: u64,
     pub troubles: u64,
 }
@@ -51,6 +54,7 @@ impl Summary {
             past_the_tier,
             leased,
             recalled,
+            held,
             maps,
             troubles,
         } = other;
@@ -62,6 +66,7 @@ impl Summary {
         self.past_the_tier += past_the_tier;
         self.leased += leased;
         self.recalled += recalled;
+        self.held += held;
         self.maps += maps;
         self.troubles += troubles;
     }
@@ -166,6 +171,7 @@ impl World {
             past_the_tier: read(&counts.past_the_tier),
             leased: self.shared.gateways.iter().map(|gateway| gateway.leased().0).sum(),
             recalled: self.shared.gateways.iter().map(|gateway| gateway.leased().1).sum(),
+            held: self.shared.gateways.iter().map(Gateway::held_reads).sum(),
             maps: self.shared.control.maps(),
             troubles: TROUBLES as u64,
         }
@@ -302,7 +308,7 @@ impl World {
         }
         for key in &self.shared.keys {
             for gateway in &self.shared.gateways {
-                self.shared.read_once(key, gateway, true).await;
+                self.shared.read_once(key, gateway, Wanted::Bytes(ByteRange::All)).await;
             }
         }
     }
@@ -365,14 +371,23 @@ impl Shared {
         while !self.over.load(Ordering::Relaxed) {
             milliseconds(&mut rng, 0..60).await;
             let key = &self.keys[rng.random_range(0..KEYS)];
-            let whole = rng.random_bool(0.5);
-            self.read_once(key, &self.gateways[rng.random_range(0..GATEWAYS)], whole).await;
+            let wanted = match rng.random_range(0..6) {
+                0..=1 => Wanted::Attributes,
+                2..=3 => Wanted::Bytes(ByteRange::All),
+                4 => {
+                    let first = rng.random_range(0..40_000);
+                    let last = Some(first + rng.random_range(0..40_000));
+                    Wanted::Bytes(ByteRange::From { first, last })
+                }
+                _ => Wanted::Bytes(ByteRange::Suffix { bytes: rng.random_range(1..40_000) }),
+            };
+            self.read_once(key, &self.gateways[rng.random_range(0..GATEWAYS)], wanted).await;
         }
     }
 
-    async fn read_once(&self, key: &Key, gateway: &Gateway, whole: bool) {
+    async fn read_once(&self, key: &Key, gateway: &Gateway, wanted: Wanted) {
         let promised = key.promised();
-        let ReadEnd { seen, how } = gateway.read(&key.name, whole).await;
+        let ReadEnd { seen, how } = gateway.read(&key.name, wanted).await;
         key.check(promised, &seen, &format!("{how:?}"));
         let count = match how {
             How::Known => &self.counts.known,

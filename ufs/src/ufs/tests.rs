@@ -229,7 +229,10 @@ async fn a_read_that_meets_a_write_is_tried_again() {
 async fn a_store_that_ignores_ranges_is_remembered() {
     let (ufs, _store) = ufs(limits(), [Step::Bytes("0123"), Step::Bytes("0123456789")]);
     ufs.read(wanted()).await.unwrap();
+    let skipped = UfsLimits::default().skip_bytes_max;
     assert_eq!(ufs.range_start_max(), None);
+    assert!(!ufs.reads_ranges_of(skipped + 1), "it has shown nothing yet");
     ufs.read(wanted()).await.unwrap();
-    assert_eq!(ufs.range_start_max(), Some(UfsLimits::default().skip_bytes_max));
+    assert_eq!(ufs.range_start_max(), Some(skipped));
+    assert!(ufs.reads_ranges_of(skipped) && !ufs.reads_ranges_of(skipped + 1));
 }

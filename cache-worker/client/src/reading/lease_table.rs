@@ -1,6 +1,9 @@
 //! Owns the leases on attributes that homes have granted this process: what it may answer by
 //! itself, and until when. `recalls` receives what homes recall.
 //!
+//! A small object's bytes are held beside its lease, in the memory of `small_objects`. Who finds a
+//! valid lease finds them; nobody else does. So what ends a lease ends their use, too.
+//!
 //! # Why no answer is stale
 //! A home acknowledges a write only when each holder of a lease on the key has dropped it, or the
 //! lease has expired. Here a lease expires no later than at the home. Its time counts from when the
@@ -17,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use moka::future::Cache;
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
@@ -32,6 +36,7 @@ use crate::asking::worker::TierWorker;
 use crate::asking::worker_map::TierWorkerMap;
 use crate::metrics::{LeaseEvent, TierMetrics};
 use crate::reading::open_request::OpenRequest;
+use crate::reading::small_objects::{SmallObjectMemory, SmallObjectPlace};
 
 /// Counters that keys share: 128 KiB. A recall of one key makes the others of its counter ask their
 /// homes once.
@@ -68,6 +73,10 @@ pub(crate) struct LeasedAttributes {
     age_ms_max: u64,
     stamp: LeaseStamp,
     end: Duration,
+    /// All bytes of `attributes.version`, if they are held.
+    small: Option<Arc<SmallObjectPlace>>,
+    /// True once a read of a part has asked for the whole object, so that its bytes are held.
+    is_widened: AtomicBool,
     /// Reads that it has answered and the home does not know of.
     answered: AtomicU32,
 }
@@ -87,6 +96,8 @@ pub(crate) struct GrantedAnswer<'a> {
     /// Epoch by which the home was asked.
     pub(crate) epoch: Epoch,
     pub(crate) opened: &'a OpenObjectReply,
+    /// The verified bytes of the opened piece.
+    pub(crate) data: &'a [Bytes],
     pub(crate) transport: TransportKind,
 }
 
@@ -105,6 +116,7 @@ pub(crate) struct TierLeaseTable {
     pub(crate) holder: HolderId,
     /// `None`: leases are off.
     held: Option<Cache<Arc<ObjectKey>, Arc<LeasedAttributes>>>,
+    small_objects: SmallObjectMemory,
     /// Set with the first grant. Until then no lookup is made.
     any: AtomicBool,
     counters: Box<[AtomicU64]>,
@@ -117,7 +129,12 @@ pub(crate) struct TierLeaseTable {
 }
 
 impl TierLeaseTable {
-    pub(crate) fn new(holder: u64, places: usize, clock: TierBootClock) -> Self {
+    pub(crate) fn new(
+        holder: u64,
+        places: usize,
+        clock: TierBootClock,
+        small_objects: SmallObjectMemory,
+    ) -> Self {
         let weight = |_: &Arc<ObjectKey>, held: &Arc<LeasedAttributes>| {
             let headers =
                 held.attributes.headers.iter().map(|(name, value)| name.len() + value.len() + 64);
@@ -129,6 +146,7 @@ impl TierLeaseTable {
         Self {
             holder: HolderId(holder),
             held: (places > 0).then(cache),
+            small_objects,
             any: AtomicBool::new(false),
             counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
             all: AtomicU64::new(0),
@@ -141,6 +159,11 @@ impl TierLeaseTable {
 
     pub(crate) fn are_wanted(&self) -> bool {
         self.held.is_some()
+    }
+
+    /// Returns whether the bytes of an object of this length may be held beside a lease.
+    pub(crate) fn may_hold_object(&self, object_bytes: u64) -> bool {
+        self.small_objects.may_hold(object_bytes)
     }
 
     /// Returns leased attributes that may answer a read that begins now. `None`: ask the home.
@@ -192,7 +215,7 @@ impl TierLeaseTable {
         answer: GrantedAnswer<'_>,
         metrics: &TierMetrics,
     ) -> bool {
-        let GrantedAnswer { home, epoch, opened, transport } = answer;
+        let GrantedAnswer { home, epoch, opened, transport, .. } = answer;
         if opened.lease.id == 0 {
             return false;
         }
@@ -207,6 +230,10 @@ impl TierLeaseTable {
             metrics.leases[LeaseEvent::Overtaken].inc();
             return true;
         }
+        let known = cache.get(&request.object).await;
+        // What was recalled is not used again, whatever version the store names.
+        let known = known.filter(|known| known.stamp == stamp);
+        let small = self.small_object(known.as_deref(), request, &answer);
         let held = LeasedAttributes {
             attributes: opened.attributes.clone(),
             generation: opened.generation,
@@ -216,12 +243,40 @@ impl TierLeaseTable {
             age_ms_max: request.attributes_age_ms_max,
             stamp,
             end: sent + (lease - lease / DRIFT),
+            small,
+            is_widened: AtomicBool::new(false),
             answered: AtomicU32::new(0),
         };
         self.any.store(true, Ordering::Relaxed);
         cache.insert(request.object.clone(), Arc::new(held)).await;
         metrics.leases[LeaseEvent::Granted].inc();
         true
+    }
+
+    /// Returns the bytes to hold beside a new lease. Those that the answer brought, if they are the
+    /// whole object; else those of `known`, if they are of the same version. What is held already
+    /// is not copied again.
+    fn small_object(
+        &self,
+        known: Option<&LeasedAttributes>,
+        request: &OpenRequest,
+        answer: &GrantedAnswer<'_>,
+    ) -> Option<Arc<SmallObjectPlace>> {
+        let GrantedAnswer { opened, data, .. } = answer;
+        let version = &opened.attributes.version;
+        if !self.small_objects.may_hold(version.bytes) {
+            return None;
+        }
+        let known = known.filter(|known| known.attributes.version == *version);
+        let place = known.and_then(|known| known.small.as_ref());
+        // No part of an object is as long as the object.
+        if data.iter().map(|data| data.len() as u64).sum::<u64>() != version.bytes {
+            return place.cloned();
+        }
+        match place.filter(|place| place.equals_data(data)) {
+            Some(place) => Some(place.clone()),
+            None => self.small_objects.hold_object(request.tenant, data),
+        }
     }
 
     /// Drops these keys. Once this returns, neither their leases nor grants on their way are used.
@@ -263,6 +318,17 @@ impl TierLeaseTable {
 impl LeasedAttributes {
     pub(crate) fn note_answer(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns all bytes of the object, if they are held.
+    pub(crate) fn read_bytes(&self) -> Option<Bytes> {
+        self.small.as_ref()?.read_bytes()
+    }
+
+    /// Returns whether a read of a part should ask for the whole object, to hold it. One read under
+    /// each lease does.
+    pub(crate) fn should_widen(&self) -> bool {
+        !self.is_widened.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -310,6 +376,7 @@ fn read(clock: ClockId) -> Duration {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::reading::small_objects::SmallObjectBounds;
     use std::net::SocketAddr;
     use verbs3_protocol::{AttributeLease, ContentVersion, PlacementMap, PlacementMember};
     use verbs3_rdma::peer::{PeerOptions, TransportPeer};
@@ -320,12 +387,14 @@ mod tests {
     async fn a_lease_counts_from_its_question_and_ends_a_tenth_early() {
         let now = Arc::new(AtomicU64::new(0));
         let clock = now.clone();
+        let metrics = TierMetrics::new(&prometheus::Registry::new()).unwrap();
+        let bounds = SmallObjectBounds { object_bytes_max: 0, memory_bytes_max: 0 };
         let leases = TierLeaseTable::new(
             1,
             10,
             Arc::new(move || Duration::from_millis(clock.load(Ordering::SeqCst))),
+            SmallObjectMemory::new(bounds, &metrics),
         );
-        let metrics = TierMetrics::new(&prometheus::Registry::new()).unwrap();
         let id = WorkerId("a".into());
         let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
         let peer = Arc::new(TransportPeer::new("a", address, vec![], PeerOptions::default()));
@@ -364,7 +433,8 @@ mod tests {
         // The answer takes half of its time to arrive.
         now.store(100_500, Ordering::SeqCst);
         let transport = TransportKind::Tcp;
-        let answer = GrantedAnswer { home: &home, epoch: Epoch(1), opened: &opened, transport };
+        let (epoch, data) = (Epoch(1), &[][..]);
+        let answer = GrantedAnswer { home: &home, epoch, opened: &opened, data, transport };
         assert!(leases.record_grant(question, &request, answer, &metrics).await);
         let mut held = Vec::new();
         for at in [100_500, 100_899, 100_900, 101_000] {

@@ -2,7 +2,8 @@
 //!
 //! Asks the home alone: a second worker that answered for attributes would not hear of writes. The
 //! bytes of a hot first block may come from a replica, by a read of their own, once the home has
-//! named the version. Where the home has leased the attributes, it is not asked at all.
+//! named the version. Where the home has leased the attributes, it is not asked at all: see
+//! `leased_open`.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
-    AttributeLease, BlockGeometry, BlockIndex, BlockSpan, ByteRange, Epoch, ObjectKey, OpenMessage,
+    BlockGeometry, BlockIndex, BlockSpan, ByteRange, Epoch, ObjectKey, OpenMessage,
     OpenObjectReply, RefusalKind, SPREAD_BYTES_MIN, WorkerRefusal, WorkerRequest,
 };
 use verbs3_rdma::landing::Landing;
@@ -21,9 +22,10 @@ use crate::asking::attempt::{AttemptError, AttemptStep, OpenExpectation, TierAtt
 use crate::asking::worker::{REPEATS_MAX, TierWorker};
 use crate::asking::worker_asker::WorkerAsker;
 use crate::asking::worker_map::{HotBlockDraw, TierWorkerMap};
-use crate::metrics::{CallKind, CallOutcome, LeasedOpen, SpreadTarget};
+use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::reading::bypass::BypassReason;
-use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, LeasedAttributes, TierLeaseTable};
+use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, TierLeaseTable};
+use crate::reading::leased_opening::LeasedOpening;
 use crate::reading::map_agreement::{MapAgreement, MapAgreementWait};
 use crate::reading::open_request::OpenRequest;
 use crate::reading::opened_object::{OpenOutcome, OpenedObject};
@@ -45,9 +47,19 @@ pub(crate) struct ObjectOpener {
 impl ObjectOpener {
     /// Opens an object at its home, or by a lease on its attributes.
     pub(crate) async fn open_object(&self, request: &OpenRequest) -> OpenOutcome {
-        if let Some(found) = self.open_leased(request).await {
-            return OpenOutcome::Found(Box::new(found));
+        match self.open_leased(request).await {
+            LeasedOpening::Found(found) => return OpenOutcome::Found(found),
+            LeasedOpening::AskWhole(bytes) => {
+                if let Some(outcome) = self.open_whole(request, bytes).await {
+                    return outcome;
+                }
+            }
+            LeasedOpening::Ask => {}
         }
+        self.open_at_home(request).await
+    }
+
+    pub(super) async fn open_at_home(&self, request: &OpenRequest) -> OpenOutcome {
         let mut between = MapAgreementWait::new();
         loop {
             // One map serves the whole try. Another map's home must not be asked under this map's
@@ -81,34 +93,9 @@ impl ObjectOpener {
         }
     }
 
-    /// Opens an object by leased attributes, judged now. Spans bring the bytes, as in later blocks.
-    /// `None`: ask the home. A few bytes of the first block also come from the home: they fit into
-    /// the same round trip.
-    async fn open_leased(&self, request: &OpenRequest) -> Option<OpenedObject> {
-        if !self.leases.are_wanted() {
-            return None;
-        }
-        let map = self.asker.placement.current_map();
-        let held: Arc<LeasedAttributes> = self.leases.find_valid(&map, request).await?;
-        let wanted = self.of_first_block(request, held.attributes.version.bytes);
-        if !wanted.is_empty() && wanted.end - wanted.start < u64::from(SPREAD_BYTES_MIN) {
-            return None;
-        }
-        held.note_answer();
-        let kind = if request.want.is_some() { LeasedOpen::Read } else { LeasedOpen::Head };
-        self.asker.metrics.leased[kind].inc();
-        let (attributes, generation, lease) =
-            (held.attributes.clone(), held.generation, AttributeLease::default());
-        let opened =
-            OpenObjectReply { attributes, generation, lease, attributes_cached: true, piece: None };
-        let drawn =
-            (!wanted.is_empty()).then(|| map.draw_worker(&request.object, BlockIndex(0))).flatten();
-        Some(self.found_by_span(request, opened, held.transport, &map, drawn))
-    }
-
     /// Returns the wanted bytes of the first block of an object with `object_bytes` bytes. May be
     /// empty.
-    fn of_first_block(&self, request: &OpenRequest, object_bytes: u64) -> Range<u64> {
+    pub(super) fn of_first_block(&self, request: &OpenRequest, object_bytes: u64) -> Range<u64> {
         let wanted = request.want.and_then(|want| want.resolve_range(object_bytes)).unwrap_or(0..0);
         wanted.start..wanted.end.min(u64::from(self.asker.options.geometry.block_bytes))
     }
@@ -118,11 +105,11 @@ impl ObjectOpener {
         question: LeaseQuestion,
         request: &OpenRequest,
         asking: &OpenRecipients<'_>,
-        opened: &OpenObjectReply,
-        transport: TransportKind,
+        answer: OpenedPiece<'_>,
     ) {
         let epoch = asking.map.placement.map_epoch();
-        let answer = GrantedAnswer { home: asking.home, epoch, opened, transport };
+        let OpenedPiece { opened, data, transport } = answer;
+        let answer = GrantedAnswer { home: asking.home, epoch, opened, data, transport };
         let metrics = &self.asker.metrics;
         if self.leases.record_grant(question, request, answer, metrics).await {
             self.recalls.follow_recalls(asking.home);
@@ -202,7 +189,8 @@ impl ObjectOpener {
                     self.asker.metrics.count_call(CallKind::Open, CallOutcome::Ok);
                     if let Some(question) = question.take() {
                         let transport = attempt.transport_kind();
-                        self.note_lease(question, request, asking, &opened, transport).await;
+                        let answer = OpenedPiece { opened: &opened, data: &data, transport };
+                        self.note_lease(question, request, asking, answer).await;
                     }
                     let found = match &asking.replica {
                         Some(replica) => self.found_apart(
@@ -300,7 +288,7 @@ impl ObjectOpener {
             });
             if last { rest } else { rest.with_attempt(attempt) }
         });
-        OpenedObject { opened, data, transport, rest, covered }
+        OpenedObject { opened, data, transport: Some(transport), rest, covered }
     }
 
     /// Returns an object whose home gave attributes alone; a replica is asked for the bytes.
@@ -323,7 +311,7 @@ impl ObjectOpener {
 
     /// Returns an object whose attributes are there. The bytes of the first block come from the
     /// `drawn` worker, or else from the owner.
-    fn found_by_span(
+    pub(super) fn found_by_span(
         &self,
         request: &OpenRequest,
         opened: OpenObjectReply,
@@ -347,7 +335,7 @@ impl ObjectOpener {
             self.spans.read_span_at(request, map, drawn)
         });
         let covered = if rest.is_some() { covered } else { 0..0 };
-        OpenedObject { opened, data: Vec::new(), transport, rest, covered }
+        OpenedObject { opened, data: Vec::new(), transport: Some(transport), rest, covered }
     }
 
     /// Translates a refusal. `None`: the object changed meanwhile.
@@ -404,6 +392,13 @@ impl ObjectOpener {
     fn passed_by(&self, reason: BypassReason) -> MapOpenOutcome {
         MapOpenOutcome::Answered(OpenOutcome::Bypass(self.asker.metrics.count_bypass(reason)))
     }
+}
+
+/// The home's answer to an open, and the verified bytes that came with it.
+struct OpenedPiece<'a> {
+    opened: &'a OpenObjectReply,
+    data: &'a [Bytes],
+    transport: TransportKind,
 }
 
 /// Outcome of an open by one map.

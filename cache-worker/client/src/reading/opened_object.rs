@@ -24,7 +24,8 @@ pub struct OpenedObject {
     pub opened: OpenObjectReply,
     /// Verified bytes of the opened piece.
     pub data: Vec<Bytes>,
-    pub transport: TransportKind,
+    /// What the answer came over. `None`: this process held all of it, bytes included.
+    pub transport: Option<TransportKind>,
     /// The read of what follows `data` within `covered`; `None` if nothing does.
     pub rest: Option<SpanRead>,
     /// The bytes of the object that `data` and `rest` give. Empty where all wanted bytes are in

@@ -6,7 +6,7 @@ use super::writing::volume;
 use super::*;
 use crate::metrics::LeasedOpen;
 use crate::{OpenOutcome, OpenRequest, OpenedObject};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::watch;
 use verbs3_protocol::{
     AttributeLease, ByteRange, HeadAttributes, KeyGeneration, OpenMessage, OpenObjectReply,
@@ -16,13 +16,17 @@ use verbs3_protocol::{
 const BYTES: u64 = 3 * (1 << 20);
 
 /// A home that grants whatever is asked for, until it is told to recall.
-struct Home {
+pub(super) struct Home {
     milliseconds: AtomicU32,
     /// Of the version that opens are answered with.
-    version: AtomicU64,
+    pub(super) version: AtomicU64,
+    /// Its length.
+    pub(super) bytes: AtomicU64,
+    /// All its bits are turned.
+    pub(super) flips: AtomicBool,
     recalled: watch::Sender<RecallReply>,
     /// Opens are answered while this is true.
-    answers: watch::Sender<bool>,
+    pub(super) answers: watch::Sender<bool>,
     /// What holders have acknowledged.
     dropped: watch::Sender<u64>,
     versions_gone: bool,
@@ -30,7 +34,7 @@ struct Home {
     mute: bool,
 }
 
-fn home() -> Arc<Home> {
+pub(super) fn home() -> Arc<Home> {
     home_of(false, false)
 }
 
@@ -38,6 +42,8 @@ fn home_of(versions_gone: bool, mute: bool) -> Arc<Home> {
     Arc::new(Home {
         milliseconds: AtomicU32::new(600_000),
         version: AtomicU64::new(1),
+        bytes: AtomicU64::new(BYTES),
+        flips: AtomicBool::new(false),
         recalled: watch::channel(RecallReply { life: 7, through: 0, keys: vec![], all: false }).0,
         answers: watch::channel(true).0,
         dropped: watch::channel(0).0,
@@ -49,18 +55,21 @@ fn home_of(versions_gone: bool, mute: bool) -> Arc<Home> {
 impl Home {
     fn opened(&self, open: &OpenMessage, may_hold: bool) -> (WorkerReply, Vec<Bytes>) {
         let version = self.version.load(Ordering::SeqCst);
+        let bytes = self.bytes.load(Ordering::SeqCst);
         let wanted = open
             .want
-            .and_then(|want| want.resolve_range(BYTES))
+            .and_then(|want| want.resolve_range(bytes))
             .filter(|range| range.start < 1 << 20);
         let piece = wanted.map(|range| {
             let end = range.end.min(1 << 20).min(range.start + u64::from(open.piece_bytes_max));
-            piece(range.start as u32, end as u32)
+            // Version 1 is what spans give, too.
+            let mask = if self.flips.load(Ordering::SeqCst) { 0xff } else { (version - 1) as u8 };
+            let data = content(range.start as u32, end as u32);
+            piece_of(range.start as u32, data.iter().map(|byte| byte ^ mask).collect())
         });
         let (piece, data) = piece.unzip();
         let milliseconds = if may_hold { self.milliseconds.load(Ordering::SeqCst) } else { 0 };
-        let version =
-            ContentVersion { etag: format!("\"v{version}\""), bytes: BYTES, version_id: None };
+        let version = ContentVersion { etag: format!("\"v{version}\""), bytes, version_id: None };
         let attributes = HeadAttributes {
             version,
             last_modified: None,
@@ -90,7 +99,7 @@ impl Home {
     }
 
     /// Until the holder has said that it dropped it.
-    async fn recall(&self, keys: Vec<verbs3_protocol::KeyHash>, all: bool) {
+    pub(super) async fn recall(&self, keys: Vec<verbs3_protocol::KeyHash>, all: bool) {
         let through = self.recalled.borrow().through + 1;
         self.recalled.send_replace(RecallReply { life: 7, through, keys, all });
         self.dropped.subscribe().wait_for(|dropped| *dropped >= through).await.unwrap();
@@ -125,11 +134,11 @@ fn worker(home: &Arc<Home>) -> TestWorker {
     )
 }
 
-fn asking(tier: &CacheTierClient, want: Option<ByteRange>) -> OpenRequest {
+pub(super) fn asking(tier: &CacheTierClient, want: Option<ByteRange>) -> OpenRequest {
     OpenRequest { attributes_age_ms_max: 5000, ..request(tier, want) }
 }
 
-async fn open(tier: &Arc<CacheTierClient>, request: &OpenRequest) -> OpenedObject {
+pub(super) async fn open(tier: &Arc<CacheTierClient>, request: &OpenRequest) -> OpenedObject {
     match tier.open_object(request).await {
         OpenOutcome::Found(found) => *found,
         _ => panic!("not found"),
@@ -137,20 +146,20 @@ async fn open(tier: &Arc<CacheTierClient>, request: &OpenRequest) -> OpenedObjec
 }
 
 /// The version that a HEAD shows.
-async fn head(tier: &Arc<CacheTierClient>) -> String {
+pub(super) async fn head(tier: &Arc<CacheTierClient>) -> String {
     open(tier, &asking(tier, None)).await.opened.attributes.version.etag
 }
 
-fn opens_asked(worker: &TestWorker) -> usize {
+pub(super) fn opens_asked(worker: &TestWorker) -> usize {
     worker.asked().iter().filter(|request| matches!(request, WorkerRequest::Open(_))).count()
 }
 
-fn reads_asked(worker: &TestWorker) -> usize {
+pub(super) fn reads_asked(worker: &TestWorker) -> usize {
     worker.asked().iter().filter(|request| matches!(request, WorkerRequest::Read(_))).count()
 }
 
 /// A gateway that holds a lease.
-async fn leased(home: &Arc<Home>) -> (Arc<CacheTierClient>, TestWorker) {
+pub(super) async fn leased(home: &Arc<Home>) -> (Arc<CacheTierClient>, TestWorker) {
     let (tier, a) = (following(), worker(home));
     adopt(&tier, 7, &[&a]);
     // The hint, and the poll that follows from it.

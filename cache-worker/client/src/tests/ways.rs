@@ -89,7 +89,7 @@ async fn an_open_is_asked_again_and_its_rest_goes_on_over_the_next_way() {
             panic!("not found");
         };
         let first = if nth == 1 { TransportKind::Tcp } else { TransportKind::Verbs };
-        assert_eq!(found.transport, first, "broken at {nth}");
+        assert_eq!(found.transport, Some(first), "broken at {nth}");
         let covered = found.covered.clone();
         assert!(all(*found).await == content(0, covered.end as u32), "broken at {nth}");
         assert_eq!((a.asked().len(), tier.workers_up()), (2, (1, 1)));

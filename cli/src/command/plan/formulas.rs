@@ -252,7 +252,8 @@ fn plan_for_nodes(input: &CapacityInput, settings: &RootSettings) -> CapacityPla
         neighbours: settings.worker.neighbours.memory.0,
         gateway_bodies: settings.gateway.limits.bodies_max.0
             + settings.gateway.limits.forms_max.0
-            + settings.gateway.limits.http2_answers_max.0,
+            + settings.gateway.limits.http2_answers_max.0
+            + settings.gateway.tier.small_memory_max.0,
         verbs_buffers: 2 * nic_buffers * u64::from(input.nics),
         processes: 2 * PROCESS_BYTES,
         ..NodeMemoryPlan::default()

@@ -198,7 +198,7 @@ async fn a_body_goes_on_where_the_store_broke_off() {
         if cached {
             bed.faults[0].refuse_connects(1000);
         }
-        *bed.store.breaks.lock() = [BLOCK / 2, 0, BLOCK, 1].into();
+        *bed.store.breaks.lock() = [BLOCK / 2, 0, 1000, 1].into();
         let (bytes, error) = bed.get(of("k")).await.body().await;
         assert!(bytes == expected, "cached {cached}: {} bytes, {error:?}", bytes.len());
         assert!(bed.reader.shared.metrics.resumptions.get() >= 4);
@@ -287,6 +287,14 @@ async fn a_large_object_of_a_store_that_ignores_ranges_is_read_whole() {
     let small = content(2, 2 * BLOCK);
     bed.put("small", &small).await;
     assert!(bed.read("small").await == small);
+    // Nor is it cut where its home is away.
+    bed.faults[0].refuse_connects(100_000);
+    bed.faults[0].drop_at_event(1);
+    for _ in 0..3 {
+        let mut got = bed.get(of("k")).await;
+        let (bytes, error) = got.body().await;
+        assert!(bytes == expected, "{} bytes, {error:?}", bytes.len());
+    }
 }
 
 /// A store that breaks off behind the last byte: a chunked answer without its end, say.

@@ -1,6 +1,7 @@
 //! Owns the checks of memory: whether it may be locked, whether the cgroup allows the arena,
 //! whether there are huge pages.
 
+use super::usable_rails::usable_rails;
 use super::{HostRequirements, format_bytes};
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{HostDescription, MemlockLimit};
@@ -12,13 +13,17 @@ const PROCESS_BYTES: u64 = 256 << 20;
 /// The default of `worker.memory.capacity`, where no configuration says more.
 const ARENA_BYTES: u64 = 1 << 30;
 
-/// Returns true if the configuration's arena can't be registered.
+/// Returns true if the configuration's arena can't be registered. The kernel counts locked memory
+/// once for each registration, and each rail has one (`pinned_vm` in Linux's `umem.c`).
 pub(super) fn memlock_too_small(host: &HostDescription, needs: &HostRequirements) -> bool {
     let limit = host.process.memlock;
-    let enough = MemlockLimit::Bytes(
-        needs.largest_arena().map_or(ARENA_BYTES, |(_, bytes)| bytes) + LOCKED_BESIDE_BYTES,
-    );
+    let bytes = needs.largest_arena().map_or(ARENA_BYTES, |(_, bytes)| bytes);
+    let enough = MemlockLimit::Bytes((bytes + LOCKED_BESIDE_BYTES) * count_registrations(host));
     !host.process.ipc_lock && limit < enough
+}
+
+fn count_registrations(host: &HostDescription) -> u64 {
+    usable_rails(host).len().max(1) as u64
 }
 
 pub(super) fn check_memlock(host: &HostDescription, needs: &HostRequirements) -> Vec<HostFinding> {
@@ -36,7 +41,9 @@ pub(super) fn check_memlock(host: &HostDescription, needs: &HostRequirements) ->
     let (setting, bytes) =
         needs.largest_arena().unwrap_or(("worker.memory.capacity (its default)", ARENA_BYTES));
     let why = format!(
-        "registered memory is locked memory: {setting} is {}, and must fit with {} beside it",
+        "registered memory is locked memory, and counts once for each of {} rails: {setting} is \
+        {}, and must fit with {} beside it",
+        count_registrations(host),
         format_bytes(bytes),
         format_bytes(LOCKED_BESIDE_BYTES)
     );

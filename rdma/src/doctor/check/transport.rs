@@ -1,27 +1,13 @@
 //! Owns the summary: which transport gateways and workers of this host can use.
 
 use super::software::libraries_missing;
+use super::usable_rails::usable_rails;
 use super::{HostRequirements, format_count, memory};
 use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{DeviceFileAccess, HostDescription, HostRailView, PortState};
+use crate::doctor::host::{DeviceFileAccess, HostDescription, HostRailView};
 
 const GET_RDMA: &str = "load the driver of a NIC that can do RDMA; for a trial without one: \
     modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0";
-
-/// Returns the rails that can carry a connection: port active, device file open, known to
-/// libibverbs, with an address.
-pub fn usable_rails(host: &HostDescription) -> Vec<HostRailView<'_>> {
-    let usable = |rail: &HostRailView<'_>| {
-        let listed =
-            !matches!(&host.listed, Some(Ok(listed)) if !listed.contains(&rail.device.name));
-        let open = rail.device.access == DeviceFileAccess::Open;
-        listed
-            && open
-            && rail.port.state == PortState::Active
-            && !host.addresses_of(*rail).is_empty()
-    };
-    host.all_rails().filter(usable).collect()
-}
 
 pub(super) fn check_transport(host: &HostDescription, needs: &HostRequirements) -> HostFinding {
     let subject = "host";

@@ -3,14 +3,25 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::super::buffer_ledger::BufferDoubt;
-use super::super::sys::{CmQueuePair, WorkCompletion};
+use super::super::sys::{BEACON, CmQueuePair, WorkCompletion};
 use super::super::window_pool::{BoundWindows, ClosingWindows};
 use super::{POLL_MAX, QueuePairWire, RECEIVE};
 use crate::arena::CellHold;
 use crate::calls::MemorySegment;
 use crate::landing::{Landing, TakeBack};
+
+/// Longest wait for the completions of a queue pair that ends. Devices need microseconds; one that
+/// is gone says nothing.
+const DRAIN_MAX: Duration = Duration::from_millis(50);
+
+/// Wait for the buffer of a message that was half here, behind the beacon.
+const LINGER: Duration = Duration::from_millis(5);
+
+/// Pause between two looks at the completions.
+const DRAIN_PAUSE: Duration = Duration::from_micros(50);
 
 /// The windows of a landing that is lent through them.
 struct LandingWindows {
@@ -31,11 +42,11 @@ impl QueuePairWire {
         landing: &mut Landing,
         places: &[(usize, usize)],
     ) -> Vec<MemorySegment> {
-        let Some((bound, ops, segments)) = self
-            .rail
+        let device = &self.rail.device;
+        let Some((bound, ops, segments)) = device
             .windows
             .as_ref()
-            .and_then(|windows| windows.bind_windows(&self.rail.region, places))
+            .and_then(|windows| windows.bind_windows(&device.regions, places))
         else {
             return Vec::new();
         };
@@ -72,7 +83,7 @@ impl QueuePairWire {
     pub(super) fn recycle_windows(&self, closed: Vec<ClosingWindows>) {
         for ClosingWindows { bound, held } in closed {
             drop(held);
-            if let Some(windows) = &self.rail.windows {
+            if let Some(windows) = &self.rail.device.windows {
                 windows.put_back(bound);
             }
         }
@@ -113,32 +124,62 @@ impl QueuePairWire {
         // Windows refer to the queue pair; some devices can't destroy it while they are bound.
         pair.stop_traffic();
         drop(windows);
-        if self.receives.shared_queue().is_some() {
-            // Take them before the destruction: some devices then forget completions that were not
-            // taken.
-            self.take_back();
+        if self.receives.shared_queue().is_none() {
+            return drop(pair);
         }
-        drop(pair);
-        if self.receives.shared_queue().is_some() {
-            self.take_back();
+        let (doubtful, proven) = {
             let state = self.state.lock();
-            let buffers =
-                if state.said_end || !state.agreed { 0 } else { state.credits.arriving_max() };
-            self.receives.leave_doubt(BufferDoubt { buffers, proven: state.proven });
+            let unheard = !state.said_end && state.agreed;
+            (if unheard { state.credits.arriving_max() } else { 0 }, state.proven)
+        };
+        // Take completions before the destruction: some devices then forget those that were not
+        // taken (SPDK issue 1697).
+        let lingers = self.rail.device.is_soft_roce && doubtful > 0 && proven;
+        self.drain_completions(&pair, lingers);
+        drop(pair);
+        self.take_back();
+        self.receives.leave_doubt(BufferDoubt { buffers: doubtful, proven });
+    }
+
+    /// Takes completions until the device is done with the queue pair, for a bounded time. With
+    /// `lingers`, waits a moment longer for the buffer of a message that was half here: Linux's
+    /// soft-RoCE loses one that a destruction meets.
+    fn drain_completions(&self, pair: &CmQueuePair, lingers: bool) {
+        // A device that has failed completes nothing.
+        if self.rail.device.health.is_fatal() || pair.post_beacon().is_err() {
+            self.take_back();
+            return;
+        }
+        let began = Instant::now();
+        let mut done = None;
+        loop {
+            if self.take_back() {
+                done = Some(Instant::now());
+            }
+            let linger = if lingers { LINGER } else { Duration::ZERO };
+            if done.is_some_and(|done| done.elapsed() >= linger) || began.elapsed() > DRAIN_MAX {
+                return;
+            }
+            std::thread::sleep(DRAIN_PAUSE);
         }
     }
 
-    fn take_back(&self) {
+    /// Takes completions and gives their buffers back. Returns `true` when the beacon was among
+    /// them.
+    fn take_back(&self) -> bool {
         let mut polled = [WorkCompletion::NONE; POLL_MAX];
-        while let Ok(1..) = self.completions.get_ref().0.poll(&mut polled).inspect(|&count| {
-            for completion in
-                polled[..count].iter().filter(|completion| completion.id & RECEIVE != 0)
-            {
-                let buffer = (completion.id & !RECEIVE) as u16;
-                self.receives.record_completion(buffer);
-                self.receives.give_back(buffer);
+        let mut is_done = false;
+        while let Ok(count @ 1..) = self.completions.get_ref().0.poll(&mut polled) {
+            for completion in &polled[..count] {
+                if completion.id & RECEIVE != 0 {
+                    let buffer = (completion.id & !RECEIVE) as u16;
+                    self.receives.record_completion(buffer);
+                    self.receives.give_back(buffer);
+                }
+                is_done |= completion.id == BEACON;
             }
-        }) {}
+        }
+        is_done
     }
 }
 

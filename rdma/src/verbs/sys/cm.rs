@@ -46,6 +46,8 @@ pub(in crate::verbs) enum EventKind {
     Established,
     Disconnected,
     DeviceRemoved,
+    /// The address moved to another port, as at a failover of bonded ports.
+    AddressChanged,
     /// The peer did not accept.
     Refused,
     /// Connecting failed; the text says how.
@@ -130,6 +132,7 @@ fn map_event_type(event: ffi::rdma_cm_event_type::Type) -> EventKind {
         event_type::RDMA_CM_EVENT_ESTABLISHED => EventKind::Established,
         event_type::RDMA_CM_EVENT_DISCONNECTED => EventKind::Disconnected,
         event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => EventKind::DeviceRemoved,
+        event_type::RDMA_CM_EVENT_ADDR_CHANGE => EventKind::AddressChanged,
         event_type::RDMA_CM_EVENT_ADDR_ERROR => EventKind::Failed("no RDMA route to its address"),
         event_type::RDMA_CM_EVENT_ROUTE_ERROR => EventKind::Failed("its route can't be resolved"),
         event_type::RDMA_CM_EVENT_CONNECT_ERROR => {

@@ -4,12 +4,15 @@
 //! Does not decide who may use which bytes of a region.
 
 use std::io;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rdma_mummy_sys as ffi;
 
 use super::cm::CmId;
+use super::port::PortAttributes;
+use super::siw_first_queue::{SIW_VENDOR, SiwFirstQueue};
 use super::{check_result, last_error};
 
 /// Capabilities that some devices lack.
@@ -19,13 +22,19 @@ pub(in crate::verbs) struct DeviceCapabilities {
     pub(in crate::verbs) shared_buffers_max: u32,
     /// Memory windows of type 2.
     pub(in crate::verbs) windows: bool,
+    /// Longest region.
+    pub(in crate::verbs) region_bytes_max: u64,
 }
 
 /// A protection domain on the device of one rail.
 pub(in crate::verbs) struct ProtectionDomain {
     pd: NonNull<ffi::ibv_pd>,
+    /// Goes before the anchor, whose context it needs.
+    _first_queue: Option<Arc<SiwFirstQueue>>,
     /// Keeps the device's context open.
     anchor: CmId,
+    /// Begins anywhere, so that the processes of a host take different ones.
+    next_vector: AtomicU32,
 }
 
 // SAFETY: libibverbs serialises every call on a domain.
@@ -43,7 +52,13 @@ impl ProtectionDomain {
         let pd = unsafe { ffi::ibv_alloc_pd(context.as_ptr()) };
         let pd =
             NonNull::new(pd).ok_or_else(|| last_error("can't allocate a protection domain"))?;
-        Ok(Self { pd, anchor })
+        let next_vector = AtomicU32::new(rand::random());
+        let mut domain = Self { pd, _first_queue: None, anchor, next_vector };
+        if domain.query_device()?.vendor_id == SIW_VENDOR {
+            // SAFETY: the anchor keeps the context open, and is dropped after the queue.
+            domain._first_queue = Some(unsafe { SiwFirstQueue::of_context(context)? });
+        }
+        Ok(domain)
     }
 
     pub(in crate::verbs) fn device_context(&self) -> NonNull<ffi::ibv_context> {
@@ -54,8 +69,7 @@ impl ProtectionDomain {
         self.pd.as_ptr()
     }
 
-    /// Queries the capabilities that not every device has.
-    pub(in crate::verbs) fn query_capabilities(&self) -> io::Result<DeviceCapabilities> {
+    fn query_device(&self) -> io::Result<ffi::ibv_device_attr> {
         // SAFETY: plain data, for which zeroes are valid.
         let mut told: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
         check_result(
@@ -63,13 +77,38 @@ impl ProtectionDomain {
             unsafe { ffi::ibv_query_device(self.device_context().as_ptr(), &raw mut told) },
             "can't ask the device",
         )?;
+        Ok(told)
+    }
+
+    /// Queries the capabilities that not every device has.
+    pub(in crate::verbs) fn query_capabilities(&self) -> io::Result<DeviceCapabilities> {
+        let told = self.query_device()?;
         let shared = if told.max_srq > 0 { told.max_srq_wr } else { 0 };
         let type_2 = ffi::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
             | ffi::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
         Ok(DeviceCapabilities {
             shared_buffers_max: u32::try_from(shared).unwrap_or(0),
             windows: told.device_cap_flags & type_2 != 0 && told.max_mw > 0,
+            // Some drivers say nothing.
+            region_bytes_max: if told.max_mr_size == 0 { u64::MAX } else { told.max_mr_size },
         })
+    }
+
+    /// Returns the completion vector of the next queue. Each vector has an interrupt of its own, so
+    /// that one CPU need not take those of all connections.
+    pub(super) fn next_vector(&self) -> libc::c_int {
+        // SAFETY: the context is open as long as the anchor; the field never changes.
+        let vectors = unsafe { (*self.device_context().as_ptr()).num_comp_vectors };
+        let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
+        // Below `vectors`, which is an int.
+        (turn % u32::try_from(vectors).unwrap_or(1).max(1)) as libc::c_int
+    }
+
+    /// Queries the rail's port.
+    pub(in crate::verbs) fn query_port(&self) -> io::Result<PortAttributes> {
+        let (_, port) = self.device_port();
+        // SAFETY: the context is open as long as the anchor.
+        unsafe { PortAttributes::query_port(self.device_context(), port) }
     }
 
     /// Returns the name of the device and the port of the rail.
@@ -98,6 +137,15 @@ pub(in crate::verbs) enum RegionAccess {
     Windows,
 }
 
+/// The rights to a region, and the order of the device's transfers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::verbs) struct RegionTerms {
+    pub(in crate::verbs) access: RegionAccess,
+    /// Lets PCIe reorder transfers. The completion of a request still shows all of them
+    /// (ibv_reg_mr(3)), and nothing here looks at memory before that.
+    pub(in crate::verbs) relaxed: bool,
+}
+
 /// Registered memory: pinned, and known to the NIC.
 pub(in crate::verbs) struct MemoryRegion {
     mr: NonNull<ffi::ibv_mr>,
@@ -122,9 +170,9 @@ impl MemoryRegion {
         domain: Arc<ProtectionDomain>,
         base: NonNull<u8>,
         bytes: usize,
-        rights: RegionAccess,
+        terms: RegionTerms,
     ) -> io::Result<Self> {
-        let access = match rights {
+        let access = match terms.access {
             RegionAccess::Source => ffi::ibv_access_flags(0),
             RegionAccess::Receive => ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
             RegionAccess::RemoteWrite => {
@@ -136,10 +184,22 @@ impl MemoryRegion {
                     | ffi::ibv_access_flags::IBV_ACCESS_MW_BIND
             }
         };
-        // SAFETY: the domain is alive, and the caller vouches for the memory.
-        let mr = unsafe {
-            ffi::ibv_reg_mr(domain.as_ptr(), base.as_ptr().cast(), bytes, access.0 as libc::c_int)
-        };
+        let mut mr = ptr::null_mut();
+        if terms.relaxed {
+            let access = access | ffi::ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING;
+            let (pd, place, iova) =
+                (domain.as_ptr(), base.as_ptr().cast(), base.as_ptr().addr() as u64);
+            // Drops the wish where the kernel does not know it.
+            // SAFETY: the domain is alive, and the caller vouches for the memory.
+            mr = unsafe { ffi::ibv_reg_mr_iova2(pd, place, bytes, iova, access.0) };
+        }
+        // libibverbs before version 28 lacks that call.
+        let is_unknown = || io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP);
+        if mr.is_null() && (!terms.relaxed || is_unknown()) {
+            let (pd, place) = (domain.as_ptr(), base.as_ptr().cast());
+            // SAFETY: as above.
+            mr = unsafe { ffi::ibv_reg_mr(pd, place, bytes, access.0 as libc::c_int) };
+        }
         let mr = NonNull::new(mr).ok_or_else(|| {
             last_error(&format!(
                 "can't register {bytes} bytes of memory; raise the limit of locked memory (ulimit \
@@ -192,7 +252,7 @@ impl RegisteredBuffer {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing object.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(last_error("can't map memory for messages"));
         }
@@ -202,10 +262,9 @@ impl RegisteredBuffer {
         // SAFETY: the range is exactly this mapping.
         let _ = unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
         let mut buffer = Self { region: None, base, bytes };
+        let terms = RegionTerms { access: RegionAccess::Receive, relaxed: false };
         // SAFETY: `drop` ends the registration before the mapping.
-        buffer.region = Some(unsafe {
-            MemoryRegion::register_memory(domain, base, bytes, RegionAccess::Receive)
-        }?);
+        buffer.region = Some(unsafe { MemoryRegion::register_memory(domain, base, bytes, terms) }?);
         Ok(buffer)
     }
 
@@ -226,7 +285,7 @@ impl RegisteredBuffer {
         // SAFETY: inside the mapping; the caller owns the piece: its slot is free, so the NIC is
         // done with it.
         unsafe {
-            std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len())
+            ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len())
         };
     }
 
@@ -236,7 +295,7 @@ impl RegisteredBuffer {
         // SAFETY: inside the mapping; the piece was completed and not posted again, so the NIC is
         // done with it.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), to.as_mut_ptr(), to.len())
+            ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), to.as_mut_ptr(), to.len())
         };
     }
 }

@@ -18,6 +18,7 @@ pub(in crate::verbs) struct PortAttributes {
     pub(in crate::verbs) infiniband: bool,
     /// In bytes; 0 where the device reports none.
     pub(in crate::verbs) active_mtu: u16,
+    pub(in crate::verbs) is_down: bool,
 }
 
 impl PortAttributes {
@@ -35,6 +36,7 @@ impl PortAttributes {
         Ok(Self {
             infiniband: port.link_layer == LINK_LAYER_INFINIBAND,
             active_mtu: mtu_bytes(port.active_mtu),
+            is_down: port.state == ffi::ibv_port_state::IBV_PORT_DOWN,
         })
     }
 

@@ -34,12 +34,15 @@ unsafe impl Sync for CompletionQueue {}
 pub(in crate::verbs) struct WorkCompletion {
     pub(in crate::verbs) id: u64,
     pub(in crate::verbs) bytes: u32,
+    /// A message arrived by a SEND. Means nothing where `status` is an error.
+    pub(in crate::verbs) is_message: bool,
     /// `Err` with the status, which ends the queue pair.
     pub(in crate::verbs) status: Result<(), u32>,
 }
 
 impl WorkCompletion {
-    pub(in crate::verbs) const NONE: Self = Self { id: 0, bytes: 0, status: Ok(()) };
+    pub(in crate::verbs) const NONE: Self =
+        Self { id: 0, bytes: 0, is_message: false, status: Ok(()) };
 
     /// Returns true when the queue pair was in error before this request ran. Such a status is not
     /// the cause.
@@ -92,9 +95,10 @@ impl CompletionQueue {
         let fd = unsafe { (*channel.as_ptr()).fd };
         let entries = libc::c_int::try_from(entries).unwrap_or(libc::c_int::MAX);
         let cq = set_nonblocking(fd).and_then(|()| {
+            let vector = domain.next_vector();
             // SAFETY: context and channel are alive; there is no context pointer to keep.
             let cq = unsafe {
-                ffi::ibv_create_cq(context, entries, ptr::null_mut(), channel.as_ptr(), 0)
+                ffi::ibv_create_cq(context, entries, ptr::null_mut(), channel.as_ptr(), vector)
             };
             NonNull::new(cq).ok_or_else(|| last_error("can't create a completion queue"))
         });
@@ -129,7 +133,8 @@ impl CompletionQueue {
             } else {
                 Err(from.status)
             };
-            *to = WorkCompletion { id: from.wr_id, bytes: from.byte_len, status };
+            let is_message = from.opcode == ffi::ibv_wc_opcode::IBV_WC_RECV;
+            *to = WorkCompletion { id: from.wr_id, bytes: from.byte_len, is_message, status };
         }
         Ok(count)
     }

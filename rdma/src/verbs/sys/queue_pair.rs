@@ -9,11 +9,18 @@ use std::sync::Arc;
 use rdma_mummy_sys as ffi;
 
 use super::cm::{CmId, PRIVATE_BYTES_MAX};
+use super::device_events::{DeviceHealth, PairWatch};
 use super::memory::ProtectionDomain;
 use super::port::PortAttributes;
-use super::queue::{self, CompletionQueue, GatherElement, SGES_MAX, WorkRequest};
+use super::queue::{self, CompletionQueue, GatherElement, SGES_MAX, WorkOperation, WorkRequest};
 use super::shared_queue::SharedQueue;
 use super::{check_result, last_error, states};
+
+/// Step in which fewer inline bytes are tried.
+const INLINE_STEP: u32 = 32;
+
+/// Id of the request that is posted behind all others, when a queue pair ends.
+pub(in crate::verbs) const BEACON: u64 = 1 << 62;
 
 /// Options of one connection.
 #[derive(Debug, Clone, Copy)]
@@ -69,11 +76,7 @@ impl CmQueuePair {
                 "the route leads over another device than that of the rail",
             ));
         }
-        // Not every device takes data inline.
-        let (qp, inline_bytes) = match make_queue_pair(&id, &parts, sizes) {
-            Err(_) => make_queue_pair(&id, &parts, QueueSizes { inline_bytes: 0, ..sizes })?,
-            Ok(made) => made,
-        };
+        let (qp, inline_bytes) = make_with_inline(&id, &parts, sizes)?;
         let pair = Self {
             qp,
             inline_bytes: inline_bytes.min(sizes.inline_bytes),
@@ -92,6 +95,19 @@ impl CmQueuePair {
     /// Returns how many bytes the device takes inline.
     pub(in crate::verbs) fn inline_bytes(&self) -> u32 {
         self.inline_bytes
+    }
+
+    /// Begins to watch what the device says of this queue pair, whose completions go to
+    /// `completions`.
+    pub(in crate::verbs) fn watch_health(
+        &self,
+        device: &Arc<DeviceHealth>,
+        completions: &CompletionQueue,
+    ) -> PairWatch {
+        // SAFETY: the queue pair lives as long as `self`; its number is set once.
+        let number = unsafe { (*self.qp.as_ptr()).qp_num };
+        let port = self.id.device_port().map_or(0, |(_, port)| port);
+        device.watch_pair(number, port, completions.as_ptr().addr())
     }
 
     /// Returns true if this side moves the states of the queue pair.
@@ -172,6 +188,27 @@ impl CmQueuePair {
         let _ = unsafe { states::to_error(self.qp) };
     }
 
+    /// Posts a request that sends nothing. Behind `stop_traffic`, its completion says that the device
+    /// is done with all requests before it.
+    pub(in crate::verbs) fn post_beacon(&self) -> io::Result<()> {
+        let none = GatherElement { address: 0, bytes: 0, lkey: 0 };
+        let (sges, op) = ([none; SGES_MAX], WorkOperation::Send);
+        let beacon =
+            WorkRequest { id: BEACON, op, sges, sges_used: 0, signalled: true, inline: false };
+        // SAFETY: the queue pair lives as long as `self`; the request names no memory.
+        unsafe { queue::post_send(self.qp, &[beacon]) }
+    }
+
+    /// Sets how long the peer waits when it meets no receive buffer. Call it once the queue pair is
+    /// connected. rdma_cm's own choice is the longest wait, 655 ms.
+    pub(in crate::verbs) fn set_rnr_timer(&self) -> io::Result<()> {
+        if self.id.is_iwarp() {
+            return Ok(());
+        }
+        // SAFETY: the queue pair lives as long as `self`.
+        unsafe { states::set_rnr_timer(self.qp) }
+    }
+
     /// Posts `works` in order.
     ///
     /// # Safety
@@ -216,6 +253,28 @@ impl Drop for CmQueuePair {
     }
 }
 
+/// Makes a queue pair with the most inline bytes that its device takes. Devices differ (irdma takes
+/// 101), and none says its bound beforehand.
+fn make_with_inline(
+    id: &CmId,
+    parts: &QueuePairParts<'_>,
+    mut sizes: QueueSizes,
+) -> io::Result<(NonNull<ffi::ibv_qp>, u32)> {
+    loop {
+        match make_queue_pair(id, parts, sizes) {
+            Err(_) if sizes.inline_bytes > 0 => {
+                sizes.inline_bytes = smaller_inline(sizes.inline_bytes);
+            }
+            made => return made,
+        }
+    }
+}
+
+/// Returns the number of inline bytes to try after `refused`.
+fn smaller_inline(refused: u32) -> u32 {
+    (refused - 1) / INLINE_STEP * INLINE_STEP
+}
+
 /// Makes a queue pair. Returns it, and how many bytes its device takes inline.
 fn make_queue_pair(
     id: &CmId,
@@ -228,7 +287,8 @@ fn make_queue_pair(
     attributes.recv_cq = parts.completions.as_ptr();
     attributes.srq = parts.shared.map_or(ptr::null_mut(), |shared| shared.as_ptr());
     attributes.qp_type = ffi::ibv_qp_type::IBV_QPT_RC;
-    attributes.cap.max_send_wr = sizes.send;
+    // One place is the beacon's.
+    attributes.cap.max_send_wr = sizes.send + 1;
     attributes.cap.max_recv_wr = sizes.receive;
     attributes.cap.max_send_sge = SGES_MAX as u32;
     attributes.cap.max_recv_sge = 1;
@@ -264,4 +324,14 @@ fn base_parameters(private: &[u8], options: ConnectOptions) -> ffi::rdma_conn_pa
     parameters.retry_count = options.retry_count;
     parameters.rnr_retry_count = options.rnr_retry;
     parameters
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_inline_bytes_are_tried_step_by_step_down_to_none() {
+        assert_eq!((smaller_inline(128), smaller_inline(101), smaller_inline(32)), (96, 96, 0));
+    }
 }

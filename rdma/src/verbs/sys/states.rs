@@ -16,6 +16,9 @@ use super::check_result;
 /// InfiniBand refuses them.
 const ROCE_BITS: libc::c_int = 0x00e0_0000;
 
+/// Wait of a peer that met no receive buffer, as verbs encode it: 0.64 ms. 0 is 655 ms.
+const RNR_TIMER: u8 = 12;
+
 /// Maps a path MTU in bytes to verbs' name for it. Other values map to the next smaller MTU.
 fn mtu_of(bytes: u16) -> ffi::ibv_mtu::Type {
     match bytes {
@@ -112,6 +115,7 @@ pub(super) unsafe fn to_ready(
     let (mut to, mut mask) = unsafe { state_attributes(id, ffi::ibv_qp_state::IBV_QPS_RTR) }?;
     let path_mtu = to.path_mtu.min(mtu_of(path_mtu_max));
     to.path_mtu = path_mtu;
+    to.min_rnr_timer = RNR_TIMER;
     if infiniband {
         mask &= !ROCE_BITS;
     }
@@ -122,6 +126,19 @@ pub(super) unsafe fn to_ready(
     // SAFETY: the caller vouches for the queue pair.
     unsafe { modify_state(qp, send, mask) }?;
     Ok(mtu_bytes(path_mtu))
+}
+
+/// Sets the wait of a peer that meets no receive buffer. The queue pair is ready to send.
+///
+/// # Safety
+/// `qp` is alive.
+pub(super) unsafe fn set_rnr_timer(qp: NonNull<ffi::ibv_qp>) -> io::Result<()> {
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut to: ffi::ibv_qp_attr = unsafe { std::mem::zeroed() };
+    to.min_rnr_timer = RNR_TIMER;
+    let mask = ffi::ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0 as libc::c_int;
+    // SAFETY: the caller vouches for the queue pair.
+    unsafe { modify_state(qp, to, mask) }
 }
 
 /// Returns the path MTU in bytes, as the device has it; 0 where it reports none.

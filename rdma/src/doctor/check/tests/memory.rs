@@ -56,13 +56,29 @@ fn the_arena_of_the_configuration_is_what_locked_memory_is_held_against() {
         fake.needs = needs(gib);
         fake.worst_finding(HostCheckKind::Memlock, "process").unwrap().severity
     };
-    // 8 GiB.
-    assert_eq!(severity("8589934592", 4), FindingSeverity::Ok);
+    // 16 GiB, for two rails.
+    assert_eq!(severity("17179869184", 4), FindingSeverity::Ok);
     assert_eq!(
-        severity("8589934592", 8),
+        severity("17179869184", 8),
         FindingSeverity::Fail,
         "nothing would be left for queues"
     );
+}
+
+#[test]
+fn locked_memory_counts_once_for_each_rail() {
+    let severity = |rails: usize| {
+        let mut fake = FakeHostTree::mlx5_host();
+        // 12 GiB.
+        memlock("12884901888")(&mut fake);
+        fake.needs = needs(8);
+        if rails == 1 {
+            fake.addresses.remove("ib0");
+        }
+        fake.worst_finding(HostCheckKind::Memlock, "process").unwrap().severity
+    };
+    assert_eq!(severity(1), FindingSeverity::Ok);
+    assert_eq!(severity(2), FindingSeverity::Fail);
 }
 
 #[test]

@@ -1,0 +1,119 @@
+//! Opens objects by leases on their attributes, without a question to their homes.
+//!
+//! Judges no lease and holds no bytes itself: `lease_table` does. What it can't answer is the
+//! home's to answer (`open`).
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use verbs3_protocol::{AttributeLease, BlockIndex, ByteRange, OpenObjectReply, SPREAD_BYTES_MIN};
+
+use crate::metrics::LeasedOpen;
+use crate::reading::leased_opening::LeasedOpening;
+use crate::reading::open::ObjectOpener;
+use crate::reading::open_request::OpenRequest;
+use crate::reading::opened_object::{OpenOutcome, OpenedObject};
+
+impl ObjectOpener {
+    /// Opens an object by leased attributes, judged now. The bytes of a small object may be held
+    /// beside them. Otherwise spans bring the bytes, as in later blocks, unless they are few: then
+    /// they fit into the round trip to the home.
+    pub(super) async fn open_leased(&self, request: &OpenRequest) -> LeasedOpening {
+        if !self.leases.are_wanted() {
+            return LeasedOpening::Ask;
+        }
+        let map = self.asker.placement.current_map();
+        let Some(held) = self.leases.find_valid(&map, request).await else {
+            return LeasedOpening::Ask;
+        };
+        let object_bytes = held.attributes.version.bytes;
+        let wanted = self.of_first_block(request, object_bytes);
+        let bytes = if wanted.is_empty() { None } else { held.read_bytes() };
+        if bytes.is_none()
+            && !wanted.is_empty()
+            && wanted.end - wanted.start < u64::from(SPREAD_BYTES_MIN)
+        {
+            let is_part = wanted != (0..object_bytes);
+            let widens =
+                is_part && self.leases.may_hold_object(object_bytes) && held.should_widen();
+            return if widens { LeasedOpening::AskWhole(object_bytes) } else { LeasedOpening::Ask };
+        }
+        held.note_answer();
+        let kind = if request.want.is_some() { LeasedOpen::Read } else { LeasedOpen::Head };
+        self.asker.metrics.leased[kind].inc();
+        let (attributes, generation, lease) =
+            (held.attributes.clone(), held.generation, AttributeLease::default());
+        let opened =
+            OpenObjectReply { attributes, generation, lease, attributes_cached: true, piece: None };
+        if let Some(bytes) = bytes {
+            self.asker.metrics.small_object_reads.inc();
+            return LeasedOpening::found(held_object(opened, &bytes, wanted));
+        }
+        let drawn =
+            (!wanted.is_empty()).then(|| map.draw_worker(&request.object, BlockIndex(0))).flatten();
+        LeasedOpening::found(self.found_by_span(request, opened, held.transport, &map, drawn))
+    }
+
+    /// Opens the whole of a small object of which a part is wanted, so that its bytes are held.
+    /// `None`: it has changed into something else, or the tier has no room for all of it. The part
+    /// itself has to be asked for.
+    pub(super) async fn open_whole(
+        &self,
+        request: &OpenRequest,
+        object_bytes: u64,
+    ) -> Option<OpenOutcome> {
+        // The landing is as long as the range.
+        let all = ByteRange::From { first: 0, last: Some(object_bytes.saturating_sub(1)) };
+        let whole = OpenRequest { want: Some(all), ..request.clone() };
+        let found = match self.open_at_home(&whole).await {
+            OpenOutcome::Found(found) => found,
+            OpenOutcome::Bypass(_) => return None,
+            other => return Some(other),
+        };
+        let object_bytes = found.opened.attributes.version.bytes;
+        let is_whole = found.covered == (0..object_bytes) && found.rest.is_none();
+        let wanted = request.want.and_then(|want| want.resolve_range(object_bytes));
+        let wanted = wanted.filter(|_| is_whole)?;
+        let data = slice_pieces(&found.data, &wanted);
+        Some(OpenOutcome::Found(Box::new(OpenedObject { data, covered: wanted, ..*found })))
+    }
+}
+
+/// Returns a range of an object whose bytes are `data`.
+fn slice_pieces(data: &[Bytes], range: &Range<u64>) -> Vec<Bytes> {
+    let mut at = 0;
+    let mut wanted = Vec::with_capacity(data.len());
+    for piece in data {
+        let (start, end) = (at, at + piece.len() as u64);
+        at = end;
+        let (first, last) = (range.start.max(start), range.end.min(end));
+        if first < last {
+            wanted.push(piece.slice((first - start) as usize..(last - start) as usize));
+        }
+    }
+    wanted
+}
+
+/// Returns an object of which all is held here.
+fn held_object(opened: OpenObjectReply, bytes: &Bytes, wanted: Range<u64>) -> OpenedObject {
+    let data = slice_pieces(std::slice::from_ref(bytes), &wanted);
+    OpenedObject { opened, data, transport: None, rest: None, covered: wanted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slice_of_pieces_is_the_slice_of_the_whole() {
+        let whole: Vec<u8> = (0..100).collect();
+        let pieces: Vec<Bytes> =
+            [&whole[..1], &whole[1..40], &whole[40..]].map(Bytes::copy_from_slice).to_vec();
+        for start in 0..100 {
+            for end in start..=100 {
+                let range = start as u64..end as u64;
+                assert_eq!(slice_pieces(&pieces, &range).concat(), whole[start..end]);
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Tests of rails whose devices misbehave, over the fake provider of `tests/fake-verbs`: ports that
+//! go down, devices that fail, addresses that change, registrations that fail.
+//!
+//! Each test has a device of its own: 127.0.P.N is port 1 of a device of profile P.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::rail::RailDevice;
+use super::sys::{CmId, EventChannel};
+use super::{RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
+use crate::arena::{Arena, ArenaOptions};
+use crate::calls::HandshakeSecret;
+use crate::landing::Landing;
+use crate::transport::{
+    CallEvent, CallService, IncomingCall, PeerConnection, ReplySender, TransportError, WayTerms,
+};
+
+/// What the fake provider does to a device when its address is resolved with one of these ports
+/// (`tests/fake-verbs/fake_cm.c`).
+const ADDRESS_CHANGE: u16 = 1;
+const FATAL: u16 = 3;
+const PORT_DOWN: u16 = 4;
+const PORT_UP: u16 = 5;
+const GID_CHANGE: u16 = 6;
+
+/// Bytes of a message, and of the data beside it.
+const MESSAGE: usize = 48 << 10;
+
+fn make_happen(what: u16, device: IpAddr) {
+    let id = CmId::new(&EventChannel::new().unwrap()).unwrap();
+    let to = SocketAddr::new(device, what);
+    let bystander = "127.0.0.99".parse().unwrap();
+    id.resolve_address(bystander, to, Duration::from_secs(1)).unwrap();
+}
+
+fn test_options() -> VerbsOptions {
+    let mut options = VerbsOptions::new(HandshakeSecret::new("the cluster's secret"));
+    options.reopen_max = Duration::from_millis(100);
+    // What ends a connection here is what its device says.
+    options.heartbeat = Duration::from_secs(3600);
+    options
+}
+
+fn test_arena(mebibytes: usize) -> Arena {
+    let capacity_bytes = mebibytes << 20;
+    Arena::map_memory(ArenaOptions { capacity_bytes, cell_bytes_max: 256 << 10, populate: false })
+        .unwrap()
+}
+
+struct EchoService;
+
+#[async_trait]
+impl CallService for EchoService {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
+        let data = vec![request.message.clone()];
+        let _ = reply.send_last(request.message, 0, data).await;
+    }
+}
+
+/// Both sides over one device.
+struct TestRail {
+    server: VerbsServer,
+    transport: VerbsTransport,
+    memory: Arena,
+}
+
+impl TestRail {
+    async fn open_at(place: RailPlace) -> Self {
+        let (server, opened) = VerbsServer::start(
+            place.clone(),
+            0,
+            VerbsServerOptions::new(test_options()),
+            test_arena(4),
+            Arc::new(EchoService),
+        );
+        assert!(opened.first_error().await.is_none());
+        let memory = test_arena(4);
+        let (transport, opened) = VerbsTransport::start(place, test_options(), memory.clone());
+        assert!(opened.first_error().await.is_none());
+        let rail = Self { server, transport, memory };
+        wait_until("both sides are up", || rail.is_up()).await;
+        rail
+    }
+
+    fn is_up(&self) -> bool {
+        self.server.local_addr().is_some() && self.transport.current_rail().is_some()
+    }
+
+    fn rail_device(&self) -> Arc<RailDevice> {
+        self.transport.rail_device().unwrap()
+    }
+
+    async fn connect_both(&self) -> Result<Arc<dyn PeerConnection>, TransportError> {
+        self.transport.connect_to(self.server.local_addr().unwrap(), &WayTerms::default()).await
+    }
+
+    async fn assert_works(&self) -> Arc<dyn PeerConnection> {
+        let connection = self.connect_both().await.unwrap();
+        let message = Bytes::from(vec![7; MESSAGE]);
+        let landing = Landing::allocate_segments(&self.memory, &[MESSAGE]);
+        let mut call = connection.start_call(message.clone(), landing);
+        let CallEvent::Part(part) = call.next().await.unwrap() else { panic!("a part was due") };
+        assert!(part.message == message && part.data.concat() == message, "wrong bytes");
+        connection
+    }
+}
+
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..1500 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("never: {what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_port_that_goes_down_takes_its_rail_out_until_it_is_back() {
+    let address: IpAddr = "127.0.0.21".parse().unwrap();
+    let rail = TestRail::open_at(address.into()).await;
+    let (connection, device) = (rail.assert_works().await, Arc::as_ptr(&rail.rail_device()));
+    let listened = rail.server.local_addr();
+    make_happen(PORT_DOWN, address);
+    wait_until("both sides say that it is down", || {
+        rail.server.local_addr().is_none() && rail.transport.current_rail().is_none()
+    })
+    .await;
+    wait_until("the connection is over", || connection.broken_reason().is_some()).await;
+    make_happen(PORT_UP, address);
+    wait_until("both sides are up again", || rail.is_up()).await;
+    assert_eq!(rail.server.local_addr(), listened, "the port is kept");
+    assert_eq!(Arc::as_ptr(&rail.rail_device()), device, "nothing was registered anew");
+    rail.assert_works().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_device_that_fails_ends_its_connections_and_is_opened_anew() {
+    let address: IpAddr = "127.0.0.22".parse().unwrap();
+    let rail = TestRail::open_at(address.into()).await;
+    let connection = rail.assert_works().await;
+    let device = Arc::downgrade(&rail.rail_device());
+    make_happen(FATAL, address);
+    wait_until("the connection is over", || connection.broken_reason().is_some()).await;
+    wait_until("every landing is back", || rail.memory.arena_usage().leased_bytes == 0).await;
+    drop(connection);
+    wait_until("nothing holds the device", || device.strong_count() == 0).await;
+    wait_until("both sides are up again", || rail.is_up()).await;
+    rail.assert_works().await;
+}
+
+/// Moves a rail to the other address of its device.
+async fn moves_at(news: u16, host: u8) {
+    let (now, place) = (Arc::new(AtomicU8::new(host)), RailPlace::new);
+    let looked_up = now.clone();
+    let place = place(0, "moving", move || {
+        Ok(IpAddr::from([127, 0, 0, looked_up.load(Ordering::Relaxed)]))
+    });
+    let rail = TestRail::open_at(place).await;
+    let (connection, device) = (rail.assert_works().await, Arc::as_ptr(&rail.rail_device()));
+    let there = IpAddr::from([127, 0, 0, host + 128]);
+    now.store(host + 128, Ordering::Relaxed);
+    make_happen(news, [127, 0, 0, host].into());
+    wait_until("both sides have the new address", || {
+        rail.server.local_addr().is_some_and(|address| address.ip() == there)
+            && rail.transport.current_rail().is_some_and(|rail| rail.address == there)
+    })
+    .await;
+    assert_eq!(Arc::as_ptr(&rail.rail_device()), device, "nothing was registered anew");
+    assert!(connection.broken_reason().is_none(), "its path is as good as before");
+    rail.assert_works().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_rail_follows_its_address_and_keeps_what_is_registered() {
+    moves_at(ADDRESS_CHANGE, 23).await;
+    moves_at(GID_CHANGE, 24).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_rail_without_an_address_still_hears_of_its_port() {
+    let address: IpAddr = "127.0.0.26".parse().unwrap();
+    let is_there = Arc::new(AtomicU8::new(1));
+    let looked_up = is_there.clone();
+    let place = RailPlace::new(0, "away", move || match looked_up.load(Ordering::Relaxed) {
+        1 => Ok(address),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    });
+    let rail = TestRail::open_at(place).await;
+    let connection = rail.assert_works().await;
+    is_there.store(0, Ordering::Relaxed);
+    make_happen(GID_CHANGE, address);
+    wait_until("both sides are down", || {
+        rail.server.local_addr().is_none() && rail.transport.current_rail().is_none()
+    })
+    .await;
+    assert!(connection.broken_reason().is_none(), "its path is as good as before");
+    make_happen(PORT_DOWN, address);
+    wait_until("the connection is over", || connection.broken_reason().is_some()).await;
+    is_there.store(1, Ordering::Relaxed);
+    make_happen(PORT_UP, address);
+    wait_until("both sides are up again", || rail.is_up()).await;
+    rail.assert_works().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_device_of_short_regions_has_the_arena_in_several() {
+    let address: IpAddr = "127.0.2.21".parse().unwrap();
+    let transport = VerbsTransport::new(address, test_options(), test_arena(15)).unwrap();
+    let regions = &transport.rail_device().unwrap().regions;
+    // It takes 5 MiB, and an extent is 2 MiB: three regions of 4 MiB, and one of the rest.
+    assert_eq!(regions.count_registered(), (4, 4));
+}
+
+/// Its device takes no more than the four regions that the arena needs, and refuses the third once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_registration_that_fails_goes_on_where_it_ended() {
+    let address: IpAddr = "127.0.3.21".parse().unwrap();
+    let options = VerbsOptions { shared_receive: false, ..test_options() };
+    let (transport, opened) = VerbsTransport::start(address, options, test_arena(16));
+    assert!(opened.first_error().await.is_some(), "the third registration succeeded");
+    wait_until("the rail is up", || transport.current_rail().is_some()).await;
+    assert_eq!(transport.rail_device().unwrap().regions.count_registered(), (4, 4));
+}
+
+/// Its device refuses an arena whose transfers keep their order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_arena_has_relaxed_ordering_unless_that_is_off() {
+    let address: IpAddr = "127.0.6.21".parse().unwrap();
+    let open = |relaxed_ordering| {
+        let options = VerbsOptions { relaxed_ordering, ..test_options() };
+        VerbsTransport::new(address, options, test_arena(4)).err()
+    };
+    assert!(open(true).is_none() && open(false).is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_registration_keeps_nobody_waiting() {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let place = RailPlace::new(0, "slow", move || {
+        // As long as a registration of hundreds of gigabytes.
+        let _ = wait.lock().recv();
+        Ok("127.0.0.25".parse().unwrap())
+    });
+    let options = VerbsServerOptions::new(test_options());
+    let (server, opened) =
+        VerbsServer::start(place, 0, options, test_arena(4), Arc::new(EchoService));
+    assert_eq!(server.local_addr(), None);
+    go.send(()).unwrap();
+    assert!(opened.first_error().await.is_none());
+    wait_until("it listens", || server.local_addr().is_some()).await;
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+#! Runs the verbs cases over the fake provider: no device and no VM. A profile whose device would refuse today is not listed.
+#!
+#!   tests/fake-verbs/run.sh CONFORMANCE UNIT WORK      both test binaries, and an empty folder
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+CONFORMANCE=$1 UNIT=$2 WORK=$3
+"$HERE/build.sh" "$WORK/lib"
+export LD_LIBRARY_PATH="$WORK/lib" CARGO_MANIFEST_DIR="$HERE/../../rdma"
+# Profiles (see fake_device.c): plain, narrow, short, late, stuck, strict.
+for profile in 0 1 2 4 5 6; do
+    echo "fake verbs: profile $profile"
+    VERBS3_TEST_ADDRESS=127.0.$profile.1 timeout 300 "$CONFORMANCE" --ignored verbs --skip device_removal --skip path_mtu --test-threads=2
+done
+# A queue pair that ends gives its buffers back, also on a device that forgets completions.
+for profile in 0 4; do
+    VERBS3_TEST_ADDRESS=127.0.$profile.1 timeout 300 "$UNIT" --ignored verbs::sharing --test-threads=1
+done
+# Peers that write where nothing was lent, and devices that say so by an event alone.
+VERBS3_TEST_ADDRESS=127.0.0.1 timeout 300 "$UNIT" --ignored verbs::hostile --test-threads=1
+# Devices that fail, move, or refuse registrations. Each case names devices of its own.
+timeout 300 "$UNIT" --ignored verbs::fake_devices
