@@ -52,6 +52,11 @@ pub struct VerbsSettings {
     /// `"off"`: by one key for all.
     #[setting(default = "off")]
     pub windows: FeatureSwitch,
+    /// Whether a gateway demands that a worker tags what it writes into the gateway's memory with a
+    /// key of their session, so that no third host of the fabric can put bytes there. Both hash
+    /// every byte. Messages are always sealed.
+    #[setting(default = false)]
+    pub data_tags: bool,
     /// `"auto"`: the NIC's transfers may pass each other on PCIe, where device and kernel can. Some
     /// hosts are much faster so, and none is wrong. `"off"`: they keep their order.
     #[setting(default = "auto")]

@@ -31,6 +31,7 @@ use tokio_util::task::TaskTracker;
 pub use frame::{FrameError, FrameKind, HeaderField, PROTOCOL_VERSION};
 pub use handshake::{HandshakeError, HandshakeSecret};
 
+pub(crate) use crate::keyed_mac::{HandshakeSide, SessionKey};
 pub(crate) use admission_gate::{AdmissionGate, GateCloser, GateLimits};
 pub(crate) use connection_start::start_connection;
 pub(crate) use frame::{FrameHeader, HEADER_BYTES, MemorySegment, SEGMENT_BYTES, SEGMENTS_MAX};

@@ -241,6 +241,11 @@ impl LandingFill {
         copied
     }
 
+    /// Returns the claimed memory, in order, written or not.
+    pub(crate) fn claimed_slices(&mut self) -> impl Iterator<Item = &[u8]> {
+        self.spans.iter_mut().map(|span| &*span.as_mut())
+    }
+
     /// Records that the peer has written all of it by itself.
     pub(crate) fn record_placed(&mut self) {
         self.at = self.spans.len();

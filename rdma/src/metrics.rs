@@ -153,6 +153,11 @@ pub(crate) struct VerbsRailMetrics {
     /// Work requests that failed and ended their queue pair, by kind.
     #[metric(labels(kind))]
     pub(crate) errors: MetricFamily<WorkFailure, IntCounter>,
+    /// What arrived over a rail without a seal of the session, or with one that does not hold, and
+    /// ended its queue pair, by what it was. Somebody else sends in a peer's name, or changes what
+    /// it sends.
+    #[metric(labels(what))]
+    pub(crate) seals_refused: MetricFamily<SealedMatter, IntCounter>,
 }
 
 /// The arena.
@@ -202,6 +207,14 @@ pub fn register_arena(registry: &Registry, arena: Arena) -> PrometheusResult<()>
 pub(crate) enum ConnectionSide {
     Requester,
     Server,
+}
+
+/// What a seal is for.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum SealedMatter {
+    Message,
+    /// Data that was written into lent memory (verbs.data_tags).
+    Data,
 }
 
 /// How a call ended.

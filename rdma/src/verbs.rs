@@ -29,6 +29,7 @@ mod rail_watch;
 mod readable_source;
 mod receive_buffers;
 mod server;
+mod session_seals;
 #[cfg(test)]
 mod sharing;
 mod sys;
@@ -67,6 +68,8 @@ pub struct VerbsOptions {
     pub shared_receives: u16,
     /// Lends landings through memory windows of type 2, where the requester's device has them.
     pub windows: bool,
+    /// Wants data that peers write into this side's memory to be tagged with the session's key.
+    pub data_tags: bool,
     /// Lets the NIC's transfers from and to the arena pass each other on PCIe.
     pub relaxed_ordering: bool,
     /// Depth of the send queue, in work requests.
@@ -109,6 +112,7 @@ impl VerbsOptions {
             shared_receive: true,
             shared_receives: 1024,
             windows: false,
+            data_tags: false,
             relaxed_ordering: true,
             send_queue: 256,
             inline_bytes: 128,

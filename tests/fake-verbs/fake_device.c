@@ -2,18 +2,20 @@
 #include "fake_verbs.h"
 
 static const struct profile profiles[] = {
-	{ "plain", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false },
+	{ "plain", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, false },
 	/* As E810: takes 101 bytes inline, and has neither shared receive queues nor windows. */
-	{ "narrow", UINT64_MAX, 101, 0, false, 0, 0, false, false, false, false },
+	{ "narrow", UINT64_MAX, 101, 0, false, 0, 0, false, false, false, false, false },
 	/* As eRDMA or ionic, to scale: short regions, of a length that no cell's is a divisor of. */
-	{ "short", 5 << 20, 256, 1024, true, 0, 0, false, false, false, false },
+	{ "short", 5 << 20, 256, 1024, true, 0, 0, false, false, false, false, false },
 	/* The third large registration fails once; there are no translations for more than four. */
-	{ "scarce", 4 << 20, 256, 1024, true, 4, 3, false, false, false, false },
+	{ "scarce", 4 << 20, 256, 1024, true, 4, 3, false, false, false, false, false },
 	/* As mlx5: completions that nobody took go with their queue pair. */
-	{ "late", UINT64_MAX, 256, 1024, true, 0, 0, true, false, false, false },
-	{ "stuck", UINT64_MAX, 256, 1024, false, 0, 0, false, true, false, false },
-	{ "strict", UINT64_MAX, 256, 1024, false, 0, 0, false, false, true, false },
-	{ "confused", UINT64_MAX, 256, 1024, false, 0, 0, false, false, false, true },
+	{ "late", UINT64_MAX, 256, 1024, true, 0, 0, true, false, false, false, false },
+	{ "stuck", UINT64_MAX, 256, 1024, false, 0, 0, false, true, false, false, false },
+	{ "strict", UINT64_MAX, 256, 1024, false, 0, 0, false, false, true, false, false },
+	{ "confused", UINT64_MAX, 256, 1024, false, 0, 0, false, false, false, true, false },
+	/* As Linux's soft-RoCE: is told apart by its folder, under the folder FAKE_DEVICES. */
+	{ "replaying", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, true },
 };
 enum { PROFILES = sizeof profiles / sizeof *profiles };
 
@@ -72,6 +74,9 @@ struct fake_device *device_at(struct in_addr address)
 	device->device.node_type = IBV_NODE_CA;
 	device->device.transport_type = IBV_TRANSPORT_IB;
 	snprintf(device->device.name, sizeof device->device.name, "fake_%s%u", device->profile->name, bits & 127);
+	const char *folder = getenv("FAKE_DEVICES");
+	snprintf(device->device.ibdev_path, sizeof device->device.ibdev_path, "%s/%s", folder ? folder : "/sys/class/infiniband",
+		 device->device.name);
 	device->context.device = &device->device;
 	device->context.async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	device->context.num_comp_vectors = VECTORS;

@@ -182,7 +182,8 @@ static int run_request(struct fake_qp *qp, struct send_wqe *wqe, uint64_t due)
 	if (wqe->wr.opcode == IBV_WR_BIND_MW) {
 		struct fake_mw *mw = (struct fake_mw *)wqe->wr.bind_mw.mw;
 		struct ibv_mw_bind_info *info = &wqe->wr.bind_mw.bind_info;
-		if (!covering(info->mr->lkey, info->addr, info->length, IBV_ACCESS_MW_BIND) || mw->bound)
+		bool replayed = profile_of(qp->qp.context)->replays_binds && qp->acknowledged_at > now_ns();
+		if (!covering(info->mr->lkey, info->addr, info->length, IBV_ACCESS_MW_BIND) || mw->bound || replayed)
 			return IBV_WC_MW_BIND_ERR;
 		mw->bound = true;
 		mw->addr = info->addr, mw->length = info->length, mw->key = wqe->wr.bind_mw.rkey, mw->qp_num = qp->qp.qp_num;
@@ -235,6 +236,8 @@ static void run_sends(struct fake_qp *qp)
 		int status = run_request(qp, wqe, due);
 		if (status < 0 || qp->qp.state != IBV_QPS_RTS)
 			return;
+		if (profile_of(qp->qp.context)->replays_binds && wqe->wr.opcode != IBV_WR_BIND_MW && wqe->wr.opcode != IBV_WR_LOCAL_INV)
+			qp->acknowledged_at = due = now_ns() + ACK_NS;
 		bool signalled = qp->signal_all || (wqe->wr.send_flags & IBV_SEND_SIGNALED);
 		qp->first = wqe->next;
 		if (!qp->first)

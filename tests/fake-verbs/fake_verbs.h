@@ -48,6 +48,9 @@ struct profile {
 	bool strict;
 	/* Completes SENDs with the opcode of another operation. */
 	bool wrong_opcode;
+	/* Acknowledges late, and runs a request that binds a window again when it sends again what was not acknowledged. The fake takes
+	 * each such request for one that is run again. */
+	bool replays_binds;
 };
 
 struct fake_async {
@@ -118,6 +121,7 @@ struct fake_qp {
 	struct ibv_qp qp;
 	uint32_t dest, max_send, max_inline;
 	uint8_t min_rnr_timer, path_mtu;
+	uint64_t acknowledged_at;
 	bool signal_all, dead;
 	/* The device has failed: it completes nothing of this queue pair any more. */
 	bool silent;
@@ -128,7 +132,7 @@ struct fake_qp {
 	struct fake_qp *next;
 };
 
-enum { LARGE = 1 << 20, LATE_NS = 3000000, KEYS = 1 << 16 };
+enum { LARGE = 1 << 20, LATE_NS = 3000000, ACK_NS = 300000, KEYS = 1 << 16 };
 
 extern pthread_mutex_t fake_lock;
 extern struct fake_cq *queues;

@@ -7,10 +7,14 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CONFORMANCE=$1 UNIT=$2 WORK=$3
 "$HERE/build.sh" "$WORK/lib"
 export LD_LIBRARY_PATH="$WORK/lib" CARGO_MANIFEST_DIR="$HERE/../../rdma"
-# Profiles (see fake_device.c): plain, narrow, short, late, stuck, strict.
-for profile in 0 1 2 4 5 6; do
+# What the kernel says of the profile that is as soft-RoCE.
+export FAKE_DEVICES="$WORK/devices"
+mkdir -p "$FAKE_DEVICES/fake_replaying1"
+echo rxe >"$FAKE_DEVICES/fake_replaying1/node_desc"
+# Profiles (see fake_device.c): plain, narrow, short, late, stuck, strict; replaying, which has to do with windows alone.
+for profile in 0 1 2 4 5 6 8; do
     echo "fake verbs: profile $profile"
-    VERBS3_TEST_ADDRESS=127.0.$profile.1 timeout 300 "$CONFORMANCE" --ignored verbs --skip device_removal --skip path_mtu --test-threads=2
+    VERBS3_TEST_WINDOWS=$((profile == 8)) VERBS3_TEST_TAGS=$((profile % 2)) VERBS3_TEST_ADDRESS=127.0.$profile.1 timeout 300 "$CONFORMANCE" --ignored verbs --skip device_removal --skip path_mtu --test-threads=2
 done
 # A queue pair that ends gives its buffers back, also on a device that forgets completions.
 for profile in 0 4; do

@@ -95,8 +95,8 @@ conformance_verbs() { # RAIL
   resources_return_to "$WORK/verbs-before"
 }
 
-# The same, with memory windows where the device has them.
-conformance_verbs_windows() { VERBS3_TEST_WINDOWS=1 conformance_verbs "$1"; } # RAIL
+# The same, with memory windows where the device has them, and with tags for what is written.
+conformance_verbs_windows() { VERBS3_TEST_WINDOWS=1 VERBS3_TEST_TAGS=1 conformance_verbs "$1"; } # RAIL
 # The same, as with a device that has nothing beyond what every device has.
 conformance_verbs_plain() { VERBS3_TEST_PLAIN=1 conformance_verbs "$1"; } # RAIL
 

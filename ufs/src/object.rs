@@ -40,6 +40,13 @@ pub struct ObjectHead {
     pub headers: HeaderMap,
 }
 
+impl ObjectHead {
+    /// Returns whether the object is encrypted with a key that the client alone has.
+    pub fn has_client_key(&self) -> bool {
+        self.headers.contains_key("x-amz-server-side-encryption-customer-algorithm")
+    }
+}
+
 /// A body in transfer. Reading it to its end yields exactly `range`, or an error; it never ends
 /// early in silence.
 pub struct ObjectStream {

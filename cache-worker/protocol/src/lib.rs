@@ -19,6 +19,7 @@ mod placement;
 mod question;
 mod refusal;
 mod standing;
+mod stated_version;
 mod tenant_tag;
 mod write_notice;
 
@@ -54,6 +55,7 @@ pub use placement::{
 pub use question::{AnswerError, UnexpectedAnswer, WorkerQuestion};
 pub use refusal::{RefusalKind, WorkerRefusal};
 pub use standing::{StandingQuestion, StandingReply};
+pub use stated_version::{StatedVersion, UncacheableError};
 pub use tenant_tag::{TENANT_NAME_BYTES_MAX, TENANT_WEIGHT_MAX, TenantName, TenantTag};
 pub use write_notice::{
     AnnounceMessage, HomeAcknowledgement, NoticeAnswer, NoticeRelayOutcome, ReportMessage,

@@ -233,7 +233,8 @@ impl AttributeFetcher {
             drop((stream, turn));
             return self.ask_get(subject, range, needs).await;
         }
-        let version = match identity::cacheable_version(&stream.head, subject.version_id.as_deref())
+        let version = match identity::stated_version(&stream.head)
+            .cacheable_version(subject.version_id.as_deref())
         {
             Ok(version) => version,
             Err(error) => return UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
@@ -271,7 +272,8 @@ impl AttributeFetcher {
         if let Some(refused) = beyond_ranges(subject, &stream.head) {
             return refused;
         }
-        let version = match identity::cacheable_version(&stream.head, subject.version_id.as_deref())
+        let version = match identity::stated_version(&stream.head)
+            .cacheable_version(subject.version_id.as_deref())
         {
             Ok(version) => version,
             Err(error) => return UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
@@ -318,7 +320,9 @@ impl AttributeFetcher {
         };
         let ufs = &subject.source.ufs;
         match ask_ufs(ufs, "HeadObject", ufs.head_object(read)).await {
-            Ok(head) => match identity::cacheable_version(&head, subject.version_id.as_deref()) {
+            Ok(head) => match identity::stated_version(&head)
+                .cacheable_version(subject.version_id.as_deref())
+            {
                 // A HEAD may have fewer headers than the GET, and clients of a GET need all of
                 // them.
                 Ok(version) if version == got.version => match identity::with_checksums(got, &head)
@@ -394,7 +398,7 @@ fn answer_from_head(
     if let Some(refused) = beyond_ranges(subject, head) {
         return refused;
     }
-    match identity::cacheable_version(head, subject.version_id.as_deref()) {
+    match identity::stated_version(head).cacheable_version(subject.version_id.as_deref()) {
         Ok(version) => {
             UfsAttributeAnswer::Present(identity::build_attributes(head, version, checksums), None)
         }

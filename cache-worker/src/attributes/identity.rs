@@ -1,48 +1,16 @@
-//! Decides which answers of a UFS name a cacheable version, and which attributes are kept of them.
-//! Pure.
+//! Decides which attributes are kept of a UFS's answers, and which absences. Pure.
 
-use verbs3_protocol::{ContentVersion, HeadAttributes, is_strong_etag};
+use verbs3_protocol::{ContentVersion, HeadAttributes, StatedVersion};
 use verbs3_ufs::{ObjectHead, RawAnswer};
 
-/// The reason why an object is not cached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum UncacheableError {
-    #[error("the ufs sent no etag")]
-    NoETag,
-    #[error("the ufs sent a weak etag")]
-    WeakETag,
-    #[error("the ufs sent an etag that is not a quoted string")]
-    BareETag,
-    #[error("the object is encrypted with a client's key")]
-    ClientKey,
-    #[error("a version was named, and the ufs did not say that it answered with that one")]
-    OtherVersion,
-}
-
-/// Returns the version that the answer names, if it can be cached.
-pub(super) fn cacheable_version(
-    head: &ObjectHead,
-    named: Option<&str>,
-) -> Result<ContentVersion, UncacheableError> {
-    let etag = head.etag.as_deref().unwrap_or_default().trim();
-    if etag.is_empty() || etag == "\"\"" {
-        return Err(UncacheableError::NoETag);
+/// Returns what an answer says of its version.
+pub(super) fn stated_version(head: &ObjectHead) -> StatedVersion<'_> {
+    StatedVersion {
+        etag: head.etag.as_deref(),
+        bytes: head.bytes,
+        version_id: head.version_id.as_deref(),
+        has_client_key: head.has_client_key(),
     }
-    if etag.starts_with("W/") {
-        return Err(UncacheableError::WeakETag);
-    }
-    if !is_strong_etag(etag) {
-        return Err(UncacheableError::BareETag);
-    }
-    if head.headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
-        return Err(UncacheableError::ClientKey);
-    }
-    // `null` names no version: a suspended bucket overwrites it again and again.
-    let version_id = head.version_id.clone().filter(|id| id != "null");
-    if named.is_some() && named != version_id.as_deref() {
-        return Err(UncacheableError::OtherVersion);
-    }
-    Ok(ContentVersion { etag: etag.into(), bytes: head.bytes, version_id })
 }
 
 /// Returns whether a 404 says that the key, or the version, is missing. Only such an absence may be
@@ -126,49 +94,6 @@ mod tests {
     }
 
     #[test]
-    fn only_strong_etags_are_identity() {
-        assert_eq!(cacheable_version(&head(None, None), None), Err(UncacheableError::NoETag));
-        assert_eq!(cacheable_version(&head(Some(""), None), None), Err(UncacheableError::NoETag));
-        assert_eq!(
-            cacheable_version(&head(Some("W/\"x\""), None), None),
-            Err(UncacheableError::WeakETag)
-        );
-        for bare in ["x", "\"", "\"x", "x\"", "\"x\"y\"", "w/\"x\""] {
-            assert_eq!(
-                cacheable_version(&head(Some(bare), None), None),
-                Err(UncacheableError::BareETag),
-                "{bare}"
-            );
-        }
-        assert_eq!(cacheable_version(&head(Some("\"x\""), None), None).unwrap().etag, "\"x\"");
-    }
-
-    #[test]
-    fn the_null_version_is_no_identity() {
-        assert_eq!(
-            cacheable_version(&head(Some("\"x\""), Some("null")), None).unwrap().version_id,
-            None
-        );
-        assert_eq!(
-            cacheable_version(&head(Some("\"x\""), Some("null")), Some("null")),
-            Err(UncacheableError::OtherVersion)
-        );
-    }
-
-    #[test]
-    fn a_named_version_must_be_the_one_that_answers() {
-        assert_eq!(
-            cacheable_version(&head(Some("\"x\""), Some("b")), Some("a")),
-            Err(UncacheableError::OtherVersion)
-        );
-        assert_eq!(
-            cacheable_version(&head(Some("\"x\""), None), Some("a")),
-            Err(UncacheableError::OtherVersion)
-        );
-        assert!(cacheable_version(&head(Some("\"x\""), Some("a")), Some("a")).is_ok());
-    }
-
-    #[test]
     fn only_a_missing_key_or_version_is_an_absence() {
         let raw = |status: u16, body: &'static str| RawAnswer {
             status: http::StatusCode::from_u16(status).unwrap(),
@@ -187,13 +112,16 @@ mod tests {
     }
 
     #[test]
-    fn a_client_key_is_not_cached() {
-        let mut head = head(Some("\"x\""), None);
+    fn a_version_is_stated_as_the_answer_has_it() {
+        let mut head = head(Some("\"x\""), Some("v"));
+        let stated = stated_version(&head);
+        assert_eq!((stated.etag, stated.bytes), (Some("\"x\""), 5));
+        assert_eq!((stated.version_id, stated.has_client_key), (Some("v"), false));
         head.headers.insert(
             "x-amz-server-side-encryption-customer-algorithm",
             HeaderValue::from_static("AES256"),
         );
-        assert_eq!(cacheable_version(&head, None), Err(UncacheableError::ClientKey));
+        assert!(stated_version(&head).has_client_key);
     }
 
     #[test]
@@ -206,7 +134,8 @@ mod tests {
             head
         };
         let get = with(&[("cache-control", "no-store"), ("x-amz-meta-a", "1")]);
-        let got = build_attributes(&get, cacheable_version(&get, None).unwrap(), false);
+        let got =
+            build_attributes(&get, stated_version(&get).cacheable_version(None).unwrap(), false);
         let mut head =
             with(&[("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-meta-a", "2"), ("x-other", "3")]);
         let all = with_checksums(got.clone(), &head).unwrap();
@@ -231,7 +160,7 @@ mod tests {
         let mut head = head(Some("\"x-2\""), None);
         head.headers.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA=="));
         assert!(!has_own_checksums(&head, true));
-        let version = cacheable_version(&head, None).unwrap();
+        let version = stated_version(&head).cacheable_version(None).unwrap();
         let kept = build_attributes(&head, version, false);
         assert!(kept.headers.is_empty() && !kept.checksums_known);
         head.etag = Some("\"x\"".into());

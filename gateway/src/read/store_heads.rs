@@ -13,7 +13,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::timeout;
-use verbs3_protocol::{ContentVersion, HeadAttributes, ObjectKey, is_strong_etag};
+use verbs3_protocol::{HeadAttributes, ObjectKey, StatedVersion};
 use verbs3_ufs::ObjectHead;
 
 /// What a question is about.
@@ -123,23 +123,22 @@ impl Drop for HeadWait<'_> {
 }
 
 /// Returns the attributes that a store's answer to HEAD has. `None`: they name no version that the
-/// tier could have, by the rules of the workers (`attributes/identity.rs`).
+/// tier could have.
 pub(super) fn read_attributes(
     head: ObjectHead,
     subject: &HeadSubject,
 ) -> Option<Arc<HeadAttributes>> {
-    let etag = head.etag.filter(|etag| is_strong_etag(etag))?;
-    if head.headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
-        return None;
-    }
-    let version_id = head.version_id.filter(|id| id != "null");
-    if subject.version_id.is_some() && subject.version_id != version_id {
-        return None;
-    }
+    let stated = StatedVersion {
+        etag: head.etag.as_deref(),
+        bytes: head.bytes,
+        version_id: head.version_id.as_deref(),
+        has_client_key: head.has_client_key(),
+    };
+    let version = stated.cacheable_version(subject.version_id.as_deref()).ok()?;
     let headers = head.headers.iter();
     let headers = headers.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()));
     Some(Arc::new(HeadAttributes {
-        version: ContentVersion { etag, bytes: head.bytes, version_id },
+        version,
         last_modified: head.last_modified,
         headers: headers.collect(),
         checksums_known: subject.checksums,

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version in the handshake: of the frames, of their order, *and* of the messages in them. Raise it
 /// with every change that the other side must know. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 pub(crate) const HEADER_BYTES: usize = 64;
 
@@ -83,8 +83,8 @@ struct WireHeader {
     data_bytes: U64,
     /// Bytes of the landing (`Call`) or of the memory lent for a push (`Wanted`).
     lent_bytes: U64,
-    reserved_first: U64,
-    reserved_second: U64,
+    /// Keyed tag of data that was written into lent memory (`Part`), or zeroes.
+    data_tag: [u8; 16],
 }
 
 const _: () = assert!(size_of::<WireHeader>() == HEADER_BYTES);
@@ -203,6 +203,7 @@ pub(crate) struct FrameHeader {
     pub(crate) offset: u64,
     pub(crate) data_bytes: u64,
     pub(crate) lent_bytes: u64,
+    pub(crate) data_tag: [u8; 16],
 }
 
 impl FrameHeader {
@@ -218,6 +219,7 @@ impl FrameHeader {
             offset: 0,
             data_bytes: 0,
             lent_bytes: 0,
+            data_tag: [0; 16],
         }
     }
 
@@ -237,8 +239,7 @@ impl FrameHeader {
             offset: self.offset.into(),
             data_bytes: self.data_bytes.into(),
             lent_bytes: self.lent_bytes.into(),
-            reserved_first: U64::ZERO,
-            reserved_second: U64::ZERO,
+            data_tag: self.data_tag,
         };
         zerocopy::transmute!(wire)
     }
@@ -256,9 +257,8 @@ impl FrameHeader {
         if flags & !kind.flags_allowed() != 0 {
             return Err(FrameError::Flags { kind, flags });
         }
-        let reserved =
-            u64::from(wire.reserved.get()) | wire.reserved_first.get() | wire.reserved_second.get();
-        if reserved != 0 {
+        let may_be_tagged = kind == FrameKind::Part && flags & FLAG_PLACED != 0;
+        if wire.reserved.get() != 0 || !may_be_tagged && wire.data_tag != [0; 16] {
             return Err(FrameError::Reserved(kind));
         }
         let header = Self {
@@ -272,6 +272,7 @@ impl FrameHeader {
             offset: wire.offset.get(),
             data_bytes: wire.data_bytes.get(),
             lent_bytes: wire.lent_bytes.get(),
+            data_tag: wire.data_tag,
         };
         header.check_fields(message_bytes_max)?;
         Ok(header)

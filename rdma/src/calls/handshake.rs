@@ -29,7 +29,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES, PROTOCOL_VERSION};
-use crate::keyed_mac::{HandshakeKey, PROOF_BYTES, compute_mac};
+use crate::keyed_mac::{HandshakeKey, HandshakeSide, PROOF_BYTES, SessionKey, compute_mac};
 use crate::metrics::HandshakeFailure;
 use crate::way_ticket::{KnownTicket, STUB_BYTES, TicketRules, TicketStub, WayTicket};
 
@@ -74,6 +74,9 @@ pub(crate) trait HandshakeChannel: Send {
     fn send_bytes(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
     /// Receives exactly as many bytes as fit.
     fn receive_bytes(&mut self, to: &mut [u8]) -> impl Future<Output = io::Result<()>> + Send;
+    /// Takes the key of the session, before the peer can have sent anything that is sealed with
+    /// it. The peer has not proved yet that it knows it.
+    fn expect_seals(&mut self, key: &SessionKey, side: HandshakeSide);
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> HandshakeChannel for S {
@@ -85,6 +88,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> HandshakeChannel for S {
     async fn receive_bytes(&mut self, to: &mut [u8]) -> io::Result<()> {
         self.read_exact(to).await.map(|_| ())
     }
+
+    /// Streams are sealed by TLS, or not at all.
+    fn expect_seals(&mut self, _key: &SessionKey, _side: HandshakeSide) {}
 }
 
 const NAME_BYTES: usize = 64;
@@ -252,6 +258,7 @@ where
         Some(ticket) => ticket.bind_secret(&secret),
         None => secret,
     };
+    stream.expect_seals(&make_session_key(&key, &hello, &challenge), HandshakeSide::Requester);
     let stub = terms.ticket.map(|ticket| ticket.stub().as_bytes()).unwrap_or_default();
     let proof = compute_proof(&key, b"verbs3 requester", &hello, &challenge, stub);
     send_frame(stream, FrameKind::Proof, &[&proof, stub].concat()).await?;
@@ -334,6 +341,7 @@ where
     let refused = if known.is_some() { HandshakeError::Ticket } else { HandshakeError::Secret };
     let key = keys.into_iter().find(holds).ok_or(refused)?;
     admit()?;
+    stream.expect_seals(&make_session_key(&key, &hello, &challenge), HandshakeSide::Server);
     let ways = &terms.ways.as_bytes()[..terms.ways.len().min(WAYS_BYTES_MAX)];
     let mut welcome = compute_proof(&key, b"verbs3 server", &hello, &challenge, ways).to_vec();
     welcome.extend_from_slice(ways);
@@ -406,6 +414,15 @@ fn compute_proof(
     said: &[u8],
 ) -> [u8; PROOF_BYTES] {
     compute_mac(key, &[role, &[0], hello.as_bytes(), challenge.as_bytes(), said])
+}
+
+/// Makes the key of the session: both nonces are in it, and what both sides prove.
+fn make_session_key(
+    key: &[u8],
+    hello: &HandshakeGreeting,
+    challenge: &HandshakeGreeting,
+) -> SessionKey {
+    SessionKey::from_bytes(compute_proof(key, b"verbs3 session", hello, challenge, &[]))
 }
 
 fn verify_proof(

@@ -44,6 +44,51 @@ async fn the_same_secret_lets_both_in_under_the_smaller_bounds() {
     assert_eq!((requester.ways.as_str(), server.ways.as_str()), ("verbs 10.0.0.7:9403\n", ""));
 }
 
+/// A line that keeps the keys that a handshake gives it.
+struct KeyKeepingLine {
+    line: tokio::io::DuplexStream,
+    given: Option<(SessionKey, HandshakeSide)>,
+}
+
+impl HandshakeChannel for KeyKeepingLine {
+    async fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.line.send_bytes(bytes).await
+    }
+
+    async fn receive_bytes(&mut self, to: &mut [u8]) -> io::Result<()> {
+        self.line.receive_bytes(to).await
+    }
+
+    fn expect_seals(&mut self, key: &SessionKey, side: HandshakeSide) {
+        self.given = Some((key.clone(), side));
+    }
+}
+
+async fn keys_of_handshake(requester: &str, server: &str) -> [Option<[u8; 32]>; 2] {
+    let (left, right) = tokio::io::duplex(4096);
+    let (mut left, mut right) =
+        (KeyKeepingLine { line: left, given: None }, KeyKeepingLine { line: right, given: None });
+    let (one, other) = (HandshakeSecret::new(requester), HandshakeSecret::new(server));
+    let (one, other) = (make_terms(&one, "gw"), make_terms(&other, "gpu"));
+    let _ = tokio::join!(async { request_handshake(&mut left, &one).await }, async {
+        accept_handshake(&mut right, &other, || Ok(())).await
+    });
+    assert!(left.given.as_ref().is_none_or(|(_, side)| *side == HandshakeSide::Requester));
+    assert!(right.given.as_ref().is_none_or(|(_, side)| *side == HandshakeSide::Server));
+    // What the requester sends.
+    [left, right].map(|end| Some(end.given?.0.derive_key(b"chunks", HandshakeSide::Requester)))
+}
+
+#[tokio::test]
+async fn both_sides_of_one_handshake_have_one_key_and_no_other_handshake_has_it() {
+    let [one, same] = keys_of_handshake("s", "s").await;
+    assert!(one.is_some() && one == same);
+    let [again, _] = keys_of_handshake("s", "s").await;
+    assert_ne!(one, again, "the same secret, another session");
+    let [_, stranger] = keys_of_handshake("a", "b").await;
+    assert!(stranger.is_none(), "a server gives no key to who has not proved the secret");
+}
+
 #[tokio::test]
 async fn another_secret_is_refused_and_both_sides_say_so() {
     let (requester, server) =

@@ -67,6 +67,12 @@ impl OutgoingFrame {
         segments.iter().for_each(|segment| self.described.extend_from_slice(&segment.encode()));
     }
 
+    /// Records that the data does not travel in the stream. `data_tag` is its keyed tag, or zeroes.
+    pub(crate) fn mark_placed(&mut self, data_tag: [u8; 16]) {
+        self.header.data_tag = data_tag;
+        self.set_segments(&[], true);
+    }
+
     /// Returns true for a control frame, which does not count towards the queue's bytes.
     pub(crate) fn is_control(&self) -> bool {
         self.room.is_none()

@@ -1,8 +1,10 @@
 //! Owns the layout of a chunk, the content of one SEND: a header of eight bytes, then a piece of
-//! the stream of frames.
+//! the stream of frames, then a seal.
 //!
 //! Also owns the arithmetic of receive credits. It is pure, so that a test can prove "a receive
 //! ring never runs dry".
+
+use super::session_seals::TAG_BYTES;
 
 /// Length of the header before the piece of the stream.
 pub(super) const CHUNK_HEADER_BYTES: usize = 8;
@@ -17,7 +19,12 @@ const FLAG_GRANT: u8 = 1;
 /// Nothing follows.
 const FLAG_END: u8 = 2;
 
-const KNOWN_FLAGS: u8 = FLAG_GRANT | FLAG_END;
+/// The last [`TAG_BYTES`] of the message are a seal over all before them.
+const FLAG_SEALED: u8 = 4;
+/// The sender wants data that is written into its memory to be tagged.
+const FLAG_TAGS_WANTED: u8 = 8;
+
+const KNOWN_FLAGS: u8 = FLAG_GRANT | FLAG_END | FLAG_SEALED | FLAG_TAGS_WANTED;
 
 /// Header of a chunk. Layout: granted (u16), flags (u8), zero (u8), payload bytes (u32), little
 /// endian.
@@ -27,6 +34,9 @@ pub(super) struct ChunkHeader {
     pub(super) granted: u16,
     pub(super) only_grants: bool,
     pub(super) end: bool,
+    pub(super) sealed: bool,
+    pub(super) tags_wanted: bool,
+    /// Bytes between header and seal.
     pub(super) payload_bytes: u32,
 }
 
@@ -42,12 +52,19 @@ pub(super) enum ChunkError {
     Credits(u32),
     #[error("a message for which it had no credit")]
     Overrun,
+    #[error("a message without a seal, where only sealed ones are due")]
+    Unsealed,
+    #[error("a message whose seal does not hold: somebody else has sent it, or changed it")]
+    Seal,
 }
 
 impl ChunkHeader {
     pub(super) fn encode(self) -> [u8; CHUNK_HEADER_BYTES] {
-        let flags =
-            if self.only_grants { FLAG_GRANT } else { 0 } | if self.end { FLAG_END } else { 0 };
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(self.only_grants, FLAG_GRANT)
+            | flag(self.end, FLAG_END)
+            | flag(self.sealed, FLAG_SEALED)
+            | flag(self.tags_wanted, FLAG_TAGS_WANTED);
         let (granted, bytes) = (self.granted.to_le_bytes(), self.payload_bytes.to_le_bytes());
         [granted[0], granted[1], flags, 0, bytes[0], bytes[1], bytes[2], bytes[3]]
     }
@@ -62,6 +79,9 @@ impl ChunkHeader {
         if flags & !KNOWN_FLAGS != 0 || bytes[3] != 0 {
             return Err(ChunkError::Flags(flags));
         }
+        let sealed = flags & FLAG_SEALED != 0;
+        let seal_bytes = if sealed { TAG_BYTES } else { 0 };
+        let has = has.checked_sub(seal_bytes).ok_or(ChunkError::Short(received))?;
         let said = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         if said as usize != has {
             return Err(ChunkError::Length { said, has });
@@ -70,6 +90,8 @@ impl ChunkHeader {
             granted: u16::from_le_bytes([bytes[0], bytes[1]]),
             only_grants: flags & FLAG_GRANT != 0,
             end: flags & FLAG_END != 0,
+            sealed,
+            tags_wanted: flags & FLAG_TAGS_WANTED != 0,
             payload_bytes: said,
         })
     }
@@ -173,10 +195,18 @@ mod tests {
 
     #[test]
     fn a_header_survives_the_wire() {
-        let header =
-            ChunkHeader { granted: 0x0102, only_grants: true, end: true, payload_bytes: 5 };
-        assert_eq!(header.encode(), [2, 1, 3, 0, 5, 0, 0, 0]);
-        assert_eq!(ChunkHeader::decode(header.encode(), 13), Ok(header));
+        let header = ChunkHeader {
+            granted: 0x0102,
+            only_grants: true,
+            end: true,
+            sealed: true,
+            tags_wanted: true,
+            payload_bytes: 5,
+        };
+        assert_eq!(header.encode(), [2, 1, 15, 0, 5, 0, 0, 0]);
+        assert_eq!(ChunkHeader::decode(header.encode(), 13 + TAG_BYTES), Ok(header));
+        let open = ChunkHeader { sealed: false, ..header };
+        assert_eq!(ChunkHeader::decode(open.encode(), 13), Ok(open));
     }
 
     #[test]
@@ -185,8 +215,11 @@ mod tests {
         assert_eq!(ChunkHeader::decode(good, 7), Err(ChunkError::Short(7)));
         assert_eq!(ChunkHeader::decode(good, 14), Err(ChunkError::Length { said: 5, has: 6 }));
         let mut flags = good;
-        flags[2] = 4;
-        assert_eq!(ChunkHeader::decode(flags, 13), Err(ChunkError::Flags(4)));
+        flags[2] = 16;
+        assert_eq!(ChunkHeader::decode(flags, 13), Err(ChunkError::Flags(16)));
+        let sealed = ChunkHeader { sealed: true, ..ChunkHeader::default() }.encode();
+        assert_eq!(ChunkHeader::decode(sealed, 23), Err(ChunkError::Short(23)));
+        assert_eq!(ChunkHeader::decode(sealed, 25), Err(ChunkError::Length { said: 0, has: 1 }));
         let mut credits = ChunkCredits::new(1, 4, 8);
         let gift = |granted| ChunkHeader { granted, only_grants: true, ..ChunkHeader::default() };
         assert_eq!(credits.accept_chunk(&gift(4)), Ok(()));

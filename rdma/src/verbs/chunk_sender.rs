@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkHeader};
+use super::session_seals::{ChunkSeal, DataSeal, TAG_BYTES};
 use super::sys::{GatherElement, RegisteredBuffer, SGES_MAX, WorkOperation, WorkRequest};
 use super::window_pool::ClosingWindows;
 use super::write_plan::{RdmaWriteRequest, plan_writes};
-use crate::calls::{FrameKind, OutgoingFrame};
+use crate::calls::{FrameHeader, FrameKind, OutgoingFrame};
 
 /// Most data bytes that ride inside the SEND. For so few, a separate WRITE would cost more than the
 /// two copies.
@@ -39,11 +40,22 @@ pub(super) struct SendSizes {
     pub(super) chunk_bytes: u32,
     pub(super) slots: u16,
     pub(super) inline_bytes: u32,
+    /// Windows are opened only while the peer's NIC has acknowledged everything. Linux's soft-RoCE
+    /// runs a request that opens one again, and fails it, when it repeats what was sent before.
+    pub(super) binds_after_acks: bool,
 }
 
 /// Lookup of the local key of data that the NIC may fetch by itself.
 pub(super) trait LocalKeyLookup {
     fn lkey_of(&self, piece: &Bytes) -> Option<u32>;
+}
+
+/// What a session's sender seals with.
+pub(super) struct SenderSeals {
+    pub(super) chunks: ChunkSeal,
+    pub(super) data: DataSeal,
+    /// Whether this side wants the data that it gets to be tagged.
+    pub(super) tags_wanted: bool,
 }
 
 struct SendQueueFrame {
@@ -92,12 +104,18 @@ pub(super) struct ChunkSender {
     /// Id of the last request made; below it, of the last one known to be complete.
     made: u64,
     complete: u64,
+    /// Id of the last request that the peer's NIC acknowledges.
+    acknowledged_last: u64,
     /// Id of the last nudge, a request that does nothing.
     nudged: u64,
     sends_unsignalled: u32,
     /// The end is to be sent behind all frames, once there is a credit for it.
     end_due: bool,
     controls: usize,
+    /// `None` until the handshake is done.
+    seals: Option<SenderSeals>,
+    /// The peer wants the data that it gets to be tagged.
+    tags_due: bool,
     /// Data bytes of frames that ride in the stream, since the last read of this count.
     copied_bytes: u64,
     works: Vec<WorkRequest>,
@@ -107,7 +125,7 @@ impl ChunkSender {
     pub(super) fn new(sizes: SendSizes) -> Self {
         Self {
             sizes,
-            payload_bytes_max: sizes.chunk_bytes as usize - CHUNK_HEADER_BYTES,
+            payload_bytes_max: sizes.chunk_bytes as usize - CHUNK_HEADER_BYTES - TAG_BYTES,
             frames: VecDeque::new(),
             locals: VecDeque::new(),
             writes: VecDeque::new(),
@@ -121,10 +139,13 @@ impl ChunkSender {
             closing: VecDeque::new(),
             made: 0,
             complete: 0,
+            acknowledged_last: 0,
             nudged: 0,
             sends_unsignalled: 0,
             end_due: false,
             controls: 0,
+            seals: None,
+            tags_due: false,
             copied_bytes: 0,
             works: Vec::new(),
         }
@@ -255,7 +276,8 @@ impl ChunkSender {
             self.end_due = false;
             self.seal_chunk(credits, slots, ChunkHeader { end: true, ..ChunkHeader::default() });
         }
-        if credits.must_grant() {
+        // Grants wait too: under a steady stream of them there would always be one on its way.
+        if credits.must_grant() && !self.must_await_acks() {
             self.seal_bare_chunk(
                 credits,
                 slots,
@@ -297,11 +319,40 @@ impl ChunkSender {
 
     /// Sets the bound on payloads for a peer whose receive buffers have `bytes`.
     pub(super) fn set_payload_bytes_max(&mut self, bytes: u32) {
-        self.payload_bytes_max = self.sizes.chunk_bytes.min(bytes) as usize - CHUNK_HEADER_BYTES;
+        self.payload_bytes_max =
+            self.sizes.chunk_bytes.min(bytes) as usize - CHUNK_HEADER_BYTES - TAG_BYTES;
     }
 
     pub(super) fn payload_bytes_max(&self) -> usize {
         self.payload_bytes_max
+    }
+
+    /// Seals all chunks from now on.
+    pub(super) fn start_sealing(&mut self, seals: SenderSeals) {
+        self.seals = Some(seals);
+    }
+
+    /// Seals with `seals` from now on, or not at all: as another host does, in this one's name.
+    #[cfg(test)]
+    pub(super) fn pose_as_other(&mut self, seals: Option<SenderSeals>) {
+        self.seals = seals;
+    }
+
+    /// Seals the next chunk as the last one was, as who has only heard it must.
+    #[cfg(test)]
+    pub(super) fn repeat_seal_count(&mut self) {
+        self.seals.as_mut().expect("a session").chunks.repeat_count();
+    }
+
+    /// Returns the tag of `data` at the beginning of the landing of `call`.
+    #[cfg(test)]
+    pub(super) fn data_tag(&self, call: u64, data: &[u8]) -> super::session_seals::SealTag {
+        self.seals.as_ref().expect("a session").data.compute_tag(call, 0, std::iter::once(data))
+    }
+
+    /// Tags the data of frames from now on.
+    pub(super) fn start_tagging(&mut self) {
+        self.tags_due = true;
     }
 
     /// Drops everything, because the queue pair is gone.
@@ -313,10 +364,18 @@ impl ChunkSender {
         held.chain(packed).chain(self.frames.drain(..).map(|queued| queued.frame)).collect()
     }
 
+    /// Returns true while the next request opens a window, and may not go out yet.
+    fn must_await_acks(&self) -> bool {
+        self.sizes.binds_after_acks
+            && self.complete < self.acknowledged_last
+            && matches!(self.locals.front(), Some((WorkOperation::Bind { .. }, _)))
+    }
+
     /// Posts requests that open or close windows. Returns `false` where some wait for places in the
-    /// queue.
+    /// queue, or for acknowledgements.
     fn post_locals(&mut self) -> bool {
         while self.queue_free() > SEND_RESERVE
+            && !self.must_await_acks()
             && let Some((op, closing)) = self.locals.pop_front()
         {
             let id = self.add_request(op, NO_SGES, 0, false);
@@ -337,7 +396,8 @@ impl ChunkSender {
         };
         if !queued.begun {
             queued.begun = true;
-            let placed = place_data(&mut queued.frame, memory, &mut self.writes);
+            let data_seal = self.seals.as_ref().filter(|_| self.tags_due).map(|seals| &seals.data);
+            let placed = place_data(&mut queued.frame, memory, &mut self.writes, data_seal);
             if !placed {
                 self.copied_bytes +=
                     queued.frame.data.iter().map(|piece| piece.len() as u64).sum::<u64>();
@@ -439,11 +499,18 @@ impl ChunkSender {
         let header = ChunkHeader {
             granted: credits.take_grant(),
             payload_bytes: open.filled as u32,
+            sealed: self.seals.is_some(),
+            tags_wanted: self.seals.as_ref().is_some_and(|seals| seals.tags_wanted),
             ..header
         };
         let at = usize::from(open.slot) * self.sizes.chunk_bytes as usize;
         slots.write(at, &header.encode());
-        let bytes = (CHUNK_HEADER_BYTES + open.filled) as u32;
+        let mut bytes = (CHUNK_HEADER_BYTES + open.filled) as u32;
+        if let Some(seals) = &mut self.seals {
+            let tag = slots.with_bytes(at, bytes as usize, |chunk| seals.chunks.next_tag(chunk));
+            slots.write(at + bytes as usize, &tag);
+            bytes += TAG_BYTES as u32;
+        }
         let mut sges = NO_SGES;
         sges[0] = GatherElement { address: slots.address_at(at), bytes, lkey: slots.local_key() };
         let id = self.add_request(WorkOperation::Send, sges, 1, bytes <= self.sizes.inline_bytes);
@@ -483,6 +550,9 @@ impl ChunkSender {
         inline: bool,
     ) -> u64 {
         self.made += 1;
+        if matches!(op, WorkOperation::Write { .. } | WorkOperation::Send) {
+            self.acknowledged_last = self.made;
+        }
         self.works.push(WorkRequest {
             id: self.made,
             op,
@@ -515,6 +585,7 @@ fn place_data(
     frame: &mut OutgoingFrame,
     memory: &impl LocalKeyLookup,
     writes: &mut VecDeque<RdmaWriteRequest>,
+    data_seal: Option<&DataSeal>,
 ) -> bool {
     let bytes: usize = frame.data.iter().map(Bytes::len).sum();
     if frame.header.kind != FrameKind::Part || frame.target.is_empty() || bytes <= RIDE_BYTES_MAX {
@@ -528,6 +599,10 @@ fn place_data(
     if !plan_writes(&frame.data, frame.header.offset, &frame.target, lkey_of, writes) {
         return false;
     }
-    frame.set_segments(&[], true);
+    let tag = data_seal.map(|seal| {
+        let FrameHeader { call, offset, .. } = frame.header;
+        seal.compute_tag(call, offset, frame.data.iter().map(|piece| &piece[..]))
+    });
+    frame.mark_placed(tag.unwrap_or_default());
     true
 }

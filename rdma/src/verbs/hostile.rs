@@ -11,13 +11,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 
-use super::chunk_sender::LocalKeyLookup;
+use super::chunk_sender::{LocalKeyLookup, SenderSeals};
 use super::queue_pair_wire::QueuePairWire;
 use super::queue_terms::QueueTerms;
 use super::rail::{ArenaPurpose, OpenRail};
 use super::rail_connector::{connect_options, expect_event};
 use super::rail_opener::RailOpener;
 use super::readable_source::{ReadableSource, next_event, watch_readable};
+use super::session_seals::SessionSeals;
 use super::sys::{
     CmId, EventChannel, EventKind, GatherElement, SGES_MAX, WorkOperation, WorkRequest,
 };
@@ -26,7 +27,7 @@ use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
 use crate::calls::{
     self, AdmissionGate, FrameHeader, FrameInlet, FrameKind, GateLimits, HandshakeSecret,
-    MemorySegment, OutgoingFrame,
+    HandshakeSide, MemorySegment, OutgoingFrame, SessionKey,
 };
 use crate::landing::{Landing, LandingFill};
 use crate::transport::{CallService, IncomingCall, PeerConnection, ReplySender, WayTerms};
@@ -149,7 +150,7 @@ impl HostileListener {
             .unwrap();
         HostileWorker {
             wire,
-            inlet: inlet.with_message_bound(agreed.frame_bytes_max),
+            inlet: inlet.with_session(agreed.frame_bytes_max),
             evil: filled_page(&self.pages, 0xEE),
         }
     }
@@ -166,6 +167,13 @@ impl HostileWorker {
         let header = self.inlet.next_header().await.unwrap().unwrap();
         let body = self.inlet.receive_body(&header, &mut LandingFill::default()).await.unwrap();
         (header.call, body.target[0])
+    }
+
+    /// Returns the number of the next call, which lends no memory.
+    async fn next_bare_call(&mut self) -> u64 {
+        let header = self.inlet.next_header().await.unwrap().unwrap();
+        self.inlet.receive_body(&header, &mut LandingFill::default()).await.unwrap();
+        header.call
     }
 
     /// Settles a call, as an honest worker does.
@@ -338,6 +346,83 @@ async fn reaches_nothing_but_landings(options: VerbsOptions) {
     wait_until("every landing is back", || memory.arena_usage().leased_bytes == 0).await;
 }
 
+/// Shows that what another host sends into a connection, in the worker's name, is no answer of the
+/// worker. Its host has no key, so it sends without a seal, or with one of another session, or
+/// what the worker has sent before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn hostile_host_that_answers_in_a_workers_name_is_refused() {
+    let (lair, memory) = (HostileListener::open_rail(), test_arena());
+    let transport = VerbsTransport::new(test_address(), test_options(), memory.clone()).unwrap();
+    let foreign = || {
+        let session = SessionKey::from_bytes([7; 32]);
+        let SessionSeals { chunks_sent, data_sent, .. } =
+            SessionSeals::new(&session, HandshakeSide::Server);
+        SenderSeals { chunks: chunks_sent, data: data_sent, tags_wanted: false }
+    };
+    for case in ["no seal", "the seal of another session", "an answer once more", "the worker"] {
+        let (connection, mut liar) = lair.connect_pair(&transport).await;
+        let mut first = connection.start_call("".into(), None);
+        let number = liar.next_bare_call().await;
+        liar.settle_call(number);
+        first.next().await.unwrap();
+        let mut call = connection.start_call("".into(), None);
+        let number = liar.next_bare_call().await;
+        match case {
+            "no seal" => liar.wire.state.lock().sender.pose_as_other(None),
+            "the seal of another session" => {
+                liar.wire.state.lock().sender.pose_as_other(Some(foreign()));
+            }
+            "an answer once more" => liar.wire.state.lock().sender.repeat_seal_count(),
+            _ => {}
+        }
+        liar.settle_call(number);
+        let settled = tokio::time::timeout(Duration::from_secs(20), call.next()).await.unwrap();
+        let (is_honest, reason) = (case == "the worker", connection.broken_reason());
+        assert_eq!(settled.is_ok(), is_honest, "{case}: {settled:?}");
+        assert_eq!(reason.is_none(), is_honest, "{case}: {reason:?}");
+        if let Some(reason) = reason {
+            let wanted = if case == "no seal" { "Unsealed" } else { "Seal" };
+            assert!(format!("{reason:?}").contains(wanted), "{case}: {reason:?}");
+        }
+    }
+}
+
+/// Shows that data is given to nobody where its worker has not tagged it so: another host has
+/// written it, or over it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn hostile_host_that_writes_into_a_landing_gives_no_data_where_tags_are_wanted() {
+    let options = VerbsOptions { data_tags: true, ..without_windows() };
+    let (lair, memory) = (HostileListener::open_rail(), test_arena());
+    let transport = VerbsTransport::new(test_address(), options, memory.clone()).unwrap();
+    for case in ["written over", "not tagged", "tagged for other bytes", "the worker's"] {
+        let (connection, mut liar) = lair.connect_pair(&transport).await;
+        let landing = Landing::allocate_segments(&memory, &[PAGE]);
+        let mut call = connection.start_call("".into(), landing);
+        let (number, target) = liar.next_call().await;
+        let mut page = vec![0x33; PAGE];
+        if case == "written over" {
+            page[PAGE - 1] ^= 1;
+        } else if case == "the worker's" {
+            page = liar.evil.to_vec();
+        }
+        let tag = match case {
+            "not tagged" => [0; 16],
+            _ => liar.wire.state.lock().sender.data_tag(number, &page),
+        };
+        liar.write(target.address, target.key);
+        let header = FrameHeader { last: true, ..FrameHeader::new(FrameKind::Part, number) };
+        let mut part = OutgoingFrame::new(header, Bytes::new(), Vec::new());
+        part.header.data_bytes = PAGE as u64;
+        part.mark_placed(tag);
+        liar.wire.state.lock().sender.push(part);
+        liar.wire.pump_sends();
+        let settled = tokio::time::timeout(Duration::from_secs(20), call.next()).await.unwrap();
+        assert_eq!(settled.is_ok(), case == "the worker's", "{case}: {settled:?}");
+    }
+}
+
 /// A worker that never answers.
 struct SilentService;
 
@@ -365,9 +450,10 @@ async fn hostile_gateway_that_reads_no_answer_and_hangs_up_leaves_its_place() {
     let to = server.local_addr().unwrap();
     let transport = VerbsTransport::new(test_address(), verbs.clone(), test_arena()).unwrap();
     let wire = transport.wire_to(to).await;
-    calls::request_handshake(&mut WireInlet::new(wire.clone()), &verbs.calls.handshake_terms(""))
-        .await
-        .unwrap();
+    let mut inlet = WireInlet::new(wire.clone());
+    let agreed =
+        calls::request_handshake(&mut inlet, &verbs.calls.handshake_terms("")).await.unwrap();
+    let _session = inlet.with_session(agreed.frame_bytes_max);
     let mut call = 0;
     let may_send =
         &mut |state: &mut super::queue_pair_wire::QueuePairWireState| state.credits.may_send();

@@ -19,20 +19,21 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use super::VerbsOptions;
-use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkHeader};
-use super::chunk_sender::{ChunkSender, CompletedSends, LocalKeyLookup, SendSizes};
+use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkError, ChunkHeader};
+use super::chunk_sender::{ChunkSender, CompletedSends, LocalKeyLookup, SendSizes, SenderSeals};
 use super::queue_terms::QueueTerms;
 use super::rail::{OpenRail, RailDevice};
 use super::rail_metrics::RailMetrics;
 use super::readable_source::{ReadableSource, next_event, watch_readable};
 use super::receive_buffers::{RECEIVE, ReceiveBuffers};
+use super::session_seals::{ChunkSeal, TAG_BYTES};
 use super::sys::{
     CmEvent, CmId, CmQueuePair, CompletionQueue, EventChannel, EventKind, PairWatch,
     QueuePairParts, QueueSizes, RegisteredBuffer, WorkCompletion, WorkRequest,
 };
 use super::window_pool::BoundWindows;
 use crate::calls::QueuedBytesBudget;
-use crate::metrics::ConnectionSide;
+use crate::metrics::{ConnectionSide, SealedMatter};
 
 /// Times that the thread's other tasks may run before this one waits for the NIC's event. The wait
 /// costs three system calls, and the other tasks' work often makes the next completion.
@@ -59,6 +60,8 @@ pub(super) struct QueuePairWire {
     receives: ReceiveBuffers,
     busy_poll: Duration,
     heartbeat: Duration,
+    /// Data that the peer writes into this side's memory must be tagged.
+    pub(super) tags_wanted: bool,
     /// True while `FrameOutlet::run` drives the queue pair. The inlet then only waits for what
     /// arrives.
     pub(super) driven: AtomicBool,
@@ -86,8 +89,12 @@ pub(super) struct QueuePairWireState {
     said_end: bool,
     /// Both sides know what the other can take.
     agreed: bool,
-    /// The peer has proved the cluster's secret.
+    /// The peer has proved the cluster's secret. What it says from now on is sealed.
     pub(super) proven: bool,
+    /// Checks the peer's seals, from the moment at which it may use them.
+    pub(super) received_seal: Option<ChunkSeal>,
+    /// A sealed chunk has arrived, so only such may follow.
+    sealed_only: bool,
     pub(super) finishing: bool,
     pub(super) closed: bool,
     failure: Option<String>,
@@ -137,6 +144,7 @@ impl QueuePairWire {
             chunk_bytes: options.receive_bytes,
             slots,
             inline_bytes,
+            binds_after_acks: rail.device.is_soft_roce,
         };
         let metrics = RailMetrics::for_queue_pair(&rail.rail.metric_label(), options.send_queue);
         Ok(Arc::new(Self {
@@ -152,6 +160,8 @@ impl QueuePairWire {
                 said_end: false,
                 agreed: false,
                 proven: false,
+                received_seal: None,
+                sealed_only: false,
                 finishing: false,
                 closed: false,
                 failure: None,
@@ -167,6 +177,7 @@ impl QueuePairWire {
             receives,
             busy_poll: options.busy_poll,
             heartbeat: options.heartbeat,
+            tags_wanted: options.data_tags,
             driven: AtomicBool::new(false),
             arrived: Notify::new(),
             work: Notify::new(),
@@ -482,11 +493,16 @@ impl QueuePairWire {
     ) -> io::Result<()> {
         let mut header = [0; CHUNK_HEADER_BYTES];
         self.receives.read(buffer, 0, &mut header);
-        let header = match ChunkHeader::decode(header, bytes)
-            .and_then(|header| state.credits.accept_chunk(&header).map(|()| header))
-        {
+        let accepted = ChunkHeader::decode(header, bytes).and_then(|header| {
+            self.check_seal(state, buffer, &header)?;
+            state.credits.accept_chunk(&header).map(|()| header)
+        });
+        let header = match accepted {
             Ok(header) => header,
             Err(error) => {
+                if matches!(error, ChunkError::Unsealed | ChunkError::Seal) {
+                    self.metrics.rail.seals_refused[SealedMatter::Message].inc();
+                }
                 self.receives.give_back(buffer);
                 return Err(io::Error::other(error));
             }
@@ -498,6 +514,49 @@ impl QueuePairWire {
             return Ok(());
         }
         self.repost_buffer(state, buffer, &header)
+    }
+
+    /// Checks that a chunk is from the peer of the handshake.
+    fn check_seal(
+        &self,
+        state: &mut QueuePairWireState,
+        buffer: u16,
+        header: &ChunkHeader,
+    ) -> Result<(), ChunkError> {
+        if !header.sealed {
+            // Credits that were on their way when the handshake ended are not sealed yet.
+            let said = header.payload_bytes > 0 || header.end;
+            let refused = state.sealed_only || (state.proven && said);
+            return if refused { Err(ChunkError::Unsealed) } else { Ok(()) };
+        }
+        let seal = state.received_seal.as_mut().ok_or(ChunkError::Seal)?;
+        let bytes = CHUNK_HEADER_BYTES + header.payload_bytes as usize;
+        let holds = self.receives.with_bytes(buffer, bytes + TAG_BYTES, |sealed| {
+            sealed
+                .split_last_chunk::<TAG_BYTES>()
+                .is_some_and(|(chunk, tag)| seal.accepts_tag(chunk, tag))
+        });
+        if !holds {
+            return Err(ChunkError::Seal);
+        }
+        state.sealed_only = true;
+        if header.tags_wanted {
+            state.sender.start_tagging();
+        }
+        Ok(())
+    }
+
+    /// Seals what is sent from now on, and demands seals from the peer, whose handshake is done.
+    /// `unread` says that bytes without a seal are left of what was received.
+    pub(super) fn start_session(&self, seals: SenderSeals, unread: bool) {
+        let mut state = self.state.lock();
+        state.proven = true;
+        state.sender.start_sealing(seals);
+        // Somebody else has sent it, behind the peer's last word of the handshake.
+        if unread || state.received.iter().any(|(_, header)| !header.sealed) {
+            self.metrics.rail.seals_refused[SealedMatter::Message].inc();
+            state.failure.get_or_insert_with(|| ChunkError::Unsealed.to_string());
+        }
     }
 
     /// Gives a read buffer back to the NIC.

@@ -8,7 +8,7 @@ use super::VerbsOptions;
 const MAGIC: [u8; 4] = *b"vb3V";
 
 /// Version of these terms and of the chunk layout.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
 pub(super) const TERMS_BYTES: usize = 16;
 

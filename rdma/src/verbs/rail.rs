@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::VerbsOptions;
@@ -107,7 +108,7 @@ impl RailDevice {
         let regions = RailRegions::new(domain.clone(), arena, terms);
         let shared =
             if options.shared_receive { shared_ring(&label, &domain, options) } else { None };
-        let is_soft_roce = is_soft_roce(&device);
+        let is_soft_roce = is_soft_roce(&domain.device_folder());
         Ok(Self { domain, health, windows, regions, usage, shared, is_soft_roce })
     }
 
@@ -119,9 +120,10 @@ impl RailDevice {
     }
 }
 
-/// Returns whether a device is Linux's soft-RoCE. Hardware describes itself as other things.
-fn is_soft_roce(device: &str) -> bool {
-    let description = std::fs::read_to_string(format!("/sys/class/infiniband/{device}/node_desc"));
+/// Returns whether the device that `folder` describes is Linux's soft-RoCE. Hardware describes
+/// itself as other things.
+fn is_soft_roce(folder: &Path) -> bool {
+    let description = std::fs::read_to_string(folder.join("node_desc"));
     description.is_ok_and(|description| description.trim() == "rxe")
 }
 

@@ -182,7 +182,7 @@ impl RailConnector {
         };
         match result {
             Ok(agreed) => {
-                let inlet = inlet.with_message_bound(agreed.frame_bytes_max);
+                let inlet = inlet.with_session(agreed.frame_bytes_max);
                 let on = ConnectionTasks { runtime: &Runtime::current(), tasks: &self.tasks };
                 Ok(calls::start_connection(
                     WireOutlet(wire),

@@ -320,11 +320,27 @@ impl ReceiveBuffers {
 
     /// Copies from position `at` of a buffer.
     pub(super) fn read(&self, buffer: u16, at: usize, to: &mut [u8]) {
-        let (memory, chunk_bytes) = match self {
+        let (memory, chunk_bytes) = self.memory();
+        memory.read(usize::from(buffer) * chunk_bytes + at, to);
+    }
+
+    /// Shows the first `bytes` bytes of a buffer to `reader`.
+    pub(super) fn with_bytes<T>(
+        &self,
+        buffer: u16,
+        bytes: usize,
+        reader: impl FnOnce(&[u8]) -> T,
+    ) -> T {
+        let (memory, chunk_bytes) = self.memory();
+        memory.with_bytes(usize::from(buffer) * chunk_bytes, bytes.min(chunk_bytes), reader)
+    }
+
+    /// Returns the memory of all buffers, and the length of one.
+    fn memory(&self) -> (&RegisteredBuffer, usize) {
+        match self {
             Self::Own { ring, chunk_bytes, .. } => (ring, *chunk_bytes),
             Self::Shared(share) => (&share.ring.buffers, share.ring.chunk_bytes),
-        };
-        memory.read(usize::from(buffer) * chunk_bytes + at, to);
+        }
     }
 }
 

@@ -286,7 +286,7 @@ impl RailAcceptor {
         let Some(Some((wire, inlet, agreed, _place))) = welcome else {
             return;
         };
-        let inlet = inlet.with_message_bound(agreed.frame_bytes_max);
+        let inlet = inlet.with_session(agreed.frame_bytes_max);
         let on = ConnectionTasks { runtime: &Runtime::current(), tasks: &self.gate.tasks };
         let session =
             ServerSession::new(WireOutlet(wire), &agreed, &peer, self.service.clone(), on);

@@ -8,14 +8,16 @@ use bytes::Bytes;
 use prometheus::Histogram;
 
 use super::chunk::ChunkHeader;
-use super::chunk_sender::RIDE_BYTES_MAX;
+use super::chunk_sender::{RIDE_BYTES_MAX, SenderSeals};
 use super::queue_pair_wire::QueuePairWire;
 use super::rail::ArenaPurpose;
+use super::session_seals::{DataSeal, SessionSeals};
 use crate::calls::{
-    FrameBody, FrameHeader, FrameInlet, FrameOutlet, HEADER_BYTES, HandshakeChannel, InletError,
-    MemorySegment, OutgoingFrame, QueuedBytesPermit, SEGMENT_BYTES,
+    FrameBody, FrameHeader, FrameInlet, FrameOutlet, HEADER_BYTES, HandshakeChannel, HandshakeSide,
+    InletError, MemorySegment, OutgoingFrame, QueuedBytesPermit, SEGMENT_BYTES, SessionKey,
 };
 use crate::landing::{Landing, LandingFill};
+use crate::metrics::SealedMatter;
 use crate::transport::TransportKind;
 
 /// The sending half. Dropping it closes the queue pair.
@@ -125,12 +127,22 @@ impl FrameOutlet for WireOutlet {
     }
 }
 
+/// Seals between the handshake's proof and its end.
+struct ExpectedSeals {
+    sender: SenderSeals,
+    data_received: DataSeal,
+}
+
 /// The receiving half.
 pub(super) struct WireInlet {
     wire: Arc<QueuePairWire>,
     message_bytes_max: u32,
     /// The chunk that is being read: its buffer, its header, and the read position.
     current: Option<(u16, ChunkHeader, usize)>,
+    /// Seals of a session that has not begun.
+    coming: Option<ExpectedSeals>,
+    /// Checks data that the peer writes, where this side wants that.
+    data_seal: Option<DataSeal>,
 }
 
 impl Drop for WireInlet {
@@ -143,12 +155,20 @@ impl Drop for WireInlet {
 
 impl WireInlet {
     pub(super) fn new(wire: Arc<QueuePairWire>) -> Self {
-        Self { wire, message_bytes_max: 0, current: None }
+        Self { wire, message_bytes_max: 0, current: None, coming: None, data_seal: None }
     }
 
-    /// Records that the peer has proved the secret. Sets the bound that the handshake agreed on.
-    pub(super) fn with_message_bound(mut self, message_bytes_max: u32) -> Self {
-        self.wire.state.lock().proven = true;
+    /// Begins the session that the handshake agreed on: sealed, and with its bound.
+    pub(super) fn with_session(mut self, message_bytes_max: u32) -> Self {
+        let tags_wanted = self.wire.tags_wanted;
+        let unread = self
+            .current
+            .as_ref()
+            .is_some_and(|(_, header, at)| !header.sealed && *at < header.payload_bytes as usize);
+        if let Some(ExpectedSeals { sender, data_received }) = self.coming.take() {
+            self.data_seal = Some(data_received).filter(|_| tags_wanted);
+            self.wire.start_session(sender, unread);
+        }
         self.message_bytes_max = message_bytes_max;
         self
     }
@@ -258,6 +278,7 @@ impl FrameInlet for WireInlet {
             }
             // The SEND of this header vouches for the WRITEs before it, on the same queue pair.
             fill.record_placed();
+            self.check_data(header, fill)?;
             self.wire.metrics.rail.landed_bytes.inc_by(header.data_bytes);
         } else {
             self.fill_landing(header, fill).await?;
@@ -267,6 +288,19 @@ impl FrameInlet for WireInlet {
 }
 
 impl WireInlet {
+    /// Checks that the peer of the handshake has written the data of a part, where that is wanted.
+    fn check_data(&self, header: &FrameHeader, fill: &mut LandingFill) -> Result<(), InletError> {
+        let Some(seal) = &self.data_seal else {
+            return Ok(());
+        };
+        let written = fill.claimed_slices();
+        if seal.accepts_tag(header.call, header.offset, written, &header.data_tag) {
+            return Ok(());
+        }
+        self.wire.metrics.rail.seals_refused[SealedMatter::Data].inc();
+        Err(InletError::Rules("data was written that the peer has not tagged so".into()))
+    }
+
     /// Reads data that rides in the stream into the landing.
     async fn fill_landing(
         &mut self,
@@ -297,5 +331,14 @@ impl HandshakeChannel for WireInlet {
             InletError::Read(error) => error,
             other => io::Error::new(io::ErrorKind::UnexpectedEof, other.to_string()),
         })
+    }
+
+    fn expect_seals(&mut self, key: &SessionKey, side: HandshakeSide) {
+        let SessionSeals { chunks_sent, chunks_received, data_sent, data_received } =
+            SessionSeals::new(key, side);
+        self.wire.state.lock().received_seal = Some(chunks_received);
+        let tags_wanted = self.wire.tags_wanted;
+        let sender = SenderSeals { chunks: chunks_sent, data: data_sent, tags_wanted };
+        self.coming = Some(ExpectedSeals { sender, data_received });
     }
 }

@@ -276,14 +276,15 @@ pub fn call_options() -> CallOptions {
 
 pub fn verbs_options() -> VerbsOptions {
     // Devices that lack something are met by doing without it.
-    let plain = std::env::var("VERBS3_TEST_PLAIN").is_ok_and(|value| value == "1");
-    let windows = std::env::var("VERBS3_TEST_WINDOWS").is_ok_and(|value| value == "1");
+    let is_set = |name| std::env::var(name).is_ok_and(|value| value == "1");
+    let (plain, windows) = (is_set("VERBS3_TEST_PLAIN"), is_set("VERBS3_TEST_WINDOWS"));
     // Generous, for an emulated guest that shares its CPUs.
     let calls = CallOptions { connect_deadline: Duration::from_secs(60), ..call_options() };
     VerbsOptions {
         calls,
         shared_receive: !plain,
         windows,
+        data_tags: is_set("VERBS3_TEST_TAGS"),
         ..VerbsOptions::new(HandshakeSecret::new(""))
     }
 }

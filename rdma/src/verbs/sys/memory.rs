@@ -3,7 +3,10 @@
 //!
 //! Does not decide who may use which bytes of a region.
 
+use std::ffi::{CStr, OsStr};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -114,6 +117,15 @@ impl ProtectionDomain {
     /// Returns the name of the device and the port of the rail.
     pub(in crate::verbs) fn device_port(&self) -> (String, u8) {
         self.anchor.device_port().expect("a domain's anchor is bound to a device")
+    }
+
+    /// Returns the folder in which the kernel describes the device.
+    pub(in crate::verbs) fn device_folder(&self) -> PathBuf {
+        // SAFETY: an open context has its device, whose path is a NUL-terminated string in it.
+        let path = unsafe {
+            CStr::from_ptr((*(*self.device_context().as_ptr()).device).ibdev_path.as_ptr())
+        };
+        PathBuf::from(OsStr::from_bytes(path.to_bytes()))
     }
 }
 
@@ -287,6 +299,19 @@ impl RegisteredBuffer {
         unsafe {
             ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len())
         };
+    }
+
+    /// Shows `bytes` bytes from `offset` to `reader`.
+    pub(in crate::verbs) fn with_bytes<T>(
+        &self,
+        offset: usize,
+        bytes: usize,
+        reader: impl FnOnce(&[u8]) -> T,
+    ) -> T {
+        assert!(bytes <= self.bytes && offset <= self.bytes - bytes, "outside the buffer");
+        // SAFETY: inside the mapping, which the kernel has zeroed; nobody writes the piece, as
+        // `write` and `read` say.
+        reader(unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), bytes) })
     }
 
     /// Copies to `to` from `offset`.
