@@ -364,6 +364,7 @@ mod tests {
         rail.lost[PeerTrouble::Silent].inc();
         rail.work_requests[PostedOperation::Write].inc();
         rail.errors[WorkFailure::Retry].inc();
+        rail.seals_refused[SealedMatter::Message].inc();
         let mut names: Vec<_> = registry.gather().iter().map(|m| m.name().to_owned()).collect();
         names.sort();
         // Leave out the kernel's ports, which this host may not have. Their own test has some.

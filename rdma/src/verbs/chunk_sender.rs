@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkHeader};
-use super::session_seals::{ChunkSeal, DataSeal, TAG_BYTES};
+use super::session_seals::{DataSeal, SenderSeals, TAG_BYTES};
 use super::sys::{GatherElement, RegisteredBuffer, SGES_MAX, WorkOperation, WorkRequest};
 use super::window_pool::ClosingWindows;
 use super::write_plan::{RdmaWriteRequest, plan_writes};
@@ -48,14 +48,6 @@ pub(super) struct SendSizes {
 /// Lookup of the local key of data that the NIC may fetch by itself.
 pub(super) trait LocalKeyLookup {
     fn lkey_of(&self, piece: &Bytes) -> Option<u32>;
-}
-
-/// What a session's sender seals with.
-pub(super) struct SenderSeals {
-    pub(super) chunks: ChunkSeal,
-    pub(super) data: DataSeal,
-    /// Whether this side wants the data that it gets to be tagged.
-    pub(super) tags_wanted: bool,
 }
 
 struct SendQueueFrame {
@@ -332,22 +324,10 @@ impl ChunkSender {
         self.seals = Some(seals);
     }
 
-    /// Seals with `seals` from now on, or not at all: as another host does, in this one's name.
+    /// The seals of the session, to lie with.
     #[cfg(test)]
-    pub(super) fn pose_as_other(&mut self, seals: Option<SenderSeals>) {
-        self.seals = seals;
-    }
-
-    /// Seals the next chunk as the last one was, as who has only heard it must.
-    #[cfg(test)]
-    pub(super) fn repeat_seal_count(&mut self) {
-        self.seals.as_mut().expect("a session").chunks.repeat_count();
-    }
-
-    /// Returns the tag of `data` at the beginning of the landing of `call`.
-    #[cfg(test)]
-    pub(super) fn data_tag(&self, call: u64, data: &[u8]) -> super::session_seals::SealTag {
-        self.seals.as_ref().expect("a session").data.compute_tag(call, 0, std::iter::once(data))
+    pub(super) fn seals_mut(&mut self) -> &mut Option<SenderSeals> {
+        &mut self.seals
     }
 
     /// Tags the data of frames from now on.

@@ -11,14 +11,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 
-use super::chunk_sender::{LocalKeyLookup, SenderSeals};
+use super::chunk_sender::LocalKeyLookup;
 use super::queue_pair_wire::QueuePairWire;
 use super::queue_terms::QueueTerms;
 use super::rail::{ArenaPurpose, OpenRail};
 use super::rail_connector::{connect_options, expect_event};
 use super::rail_opener::RailOpener;
 use super::readable_source::{ReadableSource, next_event, watch_readable};
-use super::session_seals::SessionSeals;
+use super::session_seals::{SenderSeals, SessionSeals};
 use super::sys::{
     CmId, EventChannel, EventKind, GatherElement, SGES_MAX, WorkOperation, WorkRequest,
 };
@@ -174,6 +174,10 @@ impl HostileWorker {
         let header = self.inlet.next_header().await.unwrap().unwrap();
         self.inlet.receive_body(&header, &mut LandingFill::default()).await.unwrap();
         header.call
+    }
+
+    fn with_seals<T>(&self, liar: impl FnOnce(&mut SenderSeals) -> T) -> T {
+        liar(self.wire.state.lock().sender.seals_mut().as_mut().expect("a session"))
     }
 
     /// Settles a call, as an honest worker does.
@@ -369,11 +373,11 @@ async fn hostile_host_that_answers_in_a_workers_name_is_refused() {
         let mut call = connection.start_call("".into(), None);
         let number = liar.next_bare_call().await;
         match case {
-            "no seal" => liar.wire.state.lock().sender.pose_as_other(None),
+            "no seal" => *liar.wire.state.lock().sender.seals_mut() = None,
             "the seal of another session" => {
-                liar.wire.state.lock().sender.pose_as_other(Some(foreign()));
+                *liar.wire.state.lock().sender.seals_mut() = Some(foreign());
             }
-            "an answer once more" => liar.wire.state.lock().sender.repeat_seal_count(),
+            "an answer once more" => liar.with_seals(|seals| seals.chunks.repeat_count()),
             _ => {}
         }
         liar.settle_call(number);
@@ -409,7 +413,8 @@ async fn hostile_host_that_writes_into_a_landing_gives_no_data_where_tags_are_wa
         }
         let tag = match case {
             "not tagged" => [0; 16],
-            _ => liar.wire.state.lock().sender.data_tag(number, &page),
+            _ => liar
+                .with_seals(|seals| seals.data.compute_tag(number, 0, std::iter::once(&page[..]))),
         };
         liar.write(target.address, target.key);
         let header = FrameHeader { last: true, ..FrameHeader::new(FrameKind::Part, number) };

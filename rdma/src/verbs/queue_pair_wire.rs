@@ -4,6 +4,7 @@
 //! so an idle connection costs nothing. `calls` knows what a frame means.
 
 mod closing;
+mod sealing;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,13 +21,13 @@ use tokio::time::{Instant, Sleep};
 
 use super::VerbsOptions;
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkError, ChunkHeader};
-use super::chunk_sender::{ChunkSender, CompletedSends, LocalKeyLookup, SendSizes, SenderSeals};
+use super::chunk_sender::{ChunkSender, CompletedSends, LocalKeyLookup, SendSizes};
 use super::queue_terms::QueueTerms;
 use super::rail::{OpenRail, RailDevice};
 use super::rail_metrics::RailMetrics;
 use super::readable_source::{ReadableSource, next_event, watch_readable};
 use super::receive_buffers::{RECEIVE, ReceiveBuffers};
-use super::session_seals::{ChunkSeal, TAG_BYTES};
+use super::session_seals::ChunkSeal;
 use super::sys::{
     CmEvent, CmId, CmQueuePair, CompletionQueue, EventChannel, EventKind, PairWatch,
     QueuePairParts, QueueSizes, RegisteredBuffer, WorkCompletion, WorkRequest,
@@ -514,49 +515,6 @@ impl QueuePairWire {
             return Ok(());
         }
         self.repost_buffer(state, buffer, &header)
-    }
-
-    /// Checks that a chunk is from the peer of the handshake.
-    fn check_seal(
-        &self,
-        state: &mut QueuePairWireState,
-        buffer: u16,
-        header: &ChunkHeader,
-    ) -> Result<(), ChunkError> {
-        if !header.sealed {
-            // Credits that were on their way when the handshake ended are not sealed yet.
-            let said = header.payload_bytes > 0 || header.end;
-            let refused = state.sealed_only || (state.proven && said);
-            return if refused { Err(ChunkError::Unsealed) } else { Ok(()) };
-        }
-        let seal = state.received_seal.as_mut().ok_or(ChunkError::Seal)?;
-        let bytes = CHUNK_HEADER_BYTES + header.payload_bytes as usize;
-        let holds = self.receives.with_bytes(buffer, bytes + TAG_BYTES, |sealed| {
-            sealed
-                .split_last_chunk::<TAG_BYTES>()
-                .is_some_and(|(chunk, tag)| seal.accepts_tag(chunk, tag))
-        });
-        if !holds {
-            return Err(ChunkError::Seal);
-        }
-        state.sealed_only = true;
-        if header.tags_wanted {
-            state.sender.start_tagging();
-        }
-        Ok(())
-    }
-
-    /// Seals what is sent from now on, and demands seals from the peer, whose handshake is done.
-    /// `unread` says that bytes without a seal are left of what was received.
-    pub(super) fn start_session(&self, seals: SenderSeals, unread: bool) {
-        let mut state = self.state.lock();
-        state.proven = true;
-        state.sender.start_sealing(seals);
-        // Somebody else has sent it, behind the peer's last word of the handshake.
-        if unread || state.received.iter().any(|(_, header)| !header.sealed) {
-            self.metrics.rail.seals_refused[SealedMatter::Message].inc();
-            state.failure.get_or_insert_with(|| ChunkError::Unsealed.to_string());
-        }
     }
 
     /// Gives a read buffer back to the NIC.

@@ -93,6 +93,14 @@ fn first_bytes(hasher: &blake3::Hasher) -> SealTag {
     tag
 }
 
+/// What a session's sender seals with.
+pub(super) struct SenderSeals {
+    pub(super) chunks: ChunkSeal,
+    pub(super) data: DataSeal,
+    /// Whether this side wants the data that it gets to be tagged.
+    pub(super) tags_wanted: bool,
+}
+
 /// The seals of one side of a session. Each is taken by what uses it.
 pub(super) struct SessionSeals {
     pub(super) chunks_sent: ChunkSeal,

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use prometheus::Histogram;
 
 use super::chunk::ChunkHeader;
-use super::chunk_sender::{RIDE_BYTES_MAX, SenderSeals};
+use super::chunk_sender::RIDE_BYTES_MAX;
 use super::queue_pair_wire::QueuePairWire;
 use super::rail::ArenaPurpose;
-use super::session_seals::{DataSeal, SessionSeals};
+use super::session_seals::{DataSeal, SenderSeals, SessionSeals};
 use crate::calls::{
     FrameBody, FrameHeader, FrameInlet, FrameOutlet, HEADER_BYTES, HandshakeChannel, HandshakeSide,
     InletError, MemorySegment, OutgoingFrame, QueuedBytesPermit, SEGMENT_BYTES, SessionKey,
