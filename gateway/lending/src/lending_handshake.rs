@@ -102,14 +102,22 @@ pub(crate) async fn take_memory<G: LendingGuest>(
         Ok(judged) => judged,
         Err(refusal) => return Err(refuse_client(stream, refusal).await),
     };
-    let mapped = tokio::task::spawn_blocking(move || map_memory(&file, bytes)).await;
+    // The place goes along: a client that is cut meanwhile counts until its memory is unmapped.
+    let mapping = move || map_memory(&file, bytes).map(|memory| PlacedMemory { memory, place });
+    let mapped = tokio::task::spawn_blocking(mapping).await;
     match mapped.unwrap_or(Err(LendingRefusal::Pages)) {
-        Ok(memory) => {
+        Ok(PlacedMemory { memory, place }) => {
             stream.write_all(&LendingVerdict(Ok(())).encode_verdict()).await?;
             Ok(LendingClient { guest, memory, layout, place })
         }
         Err(refusal) => Err(refuse_client(stream, refusal).await),
     }
+}
+
+/// Mapped memory, and what it counts against.
+struct PlacedMemory<P> {
+    memory: LentMapping,
+    place: P,
 }
 
 async fn refuse_client(stream: &mut UnixStream, refusal: LendingRefusal) -> HandshakeEnd {

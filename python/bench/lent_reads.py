@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares reads by lent memory with boto3 over HTTP: paired and interleaved, with the client's CPU.
 
-    bench.py ENDPOINT SOCKET BUCKET [--rounds N]     keys by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+    lent_reads.py ENDPOINT SOCKET BUCKET [--rounds N]     keys by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
 
 Writes one object of each size, reads each way once, then in turns. Prints medians. Not run in CI:
 a shared machine has no figures worth keeping.
