@@ -9,6 +9,7 @@ use s3s::service::S3ServiceBuilder;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_client::CacheTierClient;
+use verbs3_lending::LendingSocketError;
 use verbs3_telemetry::RequestTracer;
 
 use crate::auth::{AuthAccessGate, AuthKeyProvider, IdentityStore};
@@ -18,6 +19,7 @@ use crate::http::{
     AdminEndpoints, AdminLimits, FormUploads, GatewayFront, HostDomains, HttpListener, HttpServer,
     InboundBounds, LenientRoute, OwnHosts, ReadinessCheck,
 };
+use crate::lending::GatewayLending;
 use crate::metrics::{AdminMetrics, GatewayHttpMetrics};
 use crate::mount::MountTable;
 use crate::operations::{OperationCore, RightsJudge, S3Implementation};
@@ -44,6 +46,7 @@ pub struct GatewayParts<'a> {
 /// A gateway. Serves until [`GatewayService::shutdown`].
 pub struct GatewayService {
     server: HttpServer,
+    lending: GatewayLending,
     front: Arc<GatewayFront>,
     registry: Registry,
     /// Ends the server's and the gateway's own tasks.
@@ -146,6 +149,7 @@ impl GatewayService {
         let forms_bytes_max = limits.forms_max.0.saturating_add(FORM_EXTRA_BYTES);
         metrics.form_bytes_max.set(i64::try_from(forms_bytes_max).unwrap_or(i64::MAX));
         let plain_identities = identities.clone();
+        let lending_identities = identities.clone();
         let store_rates = match &core.reader {
             Some(reader) => reader.store_rates().clone(),
             None => StoreRates::new(settings),
@@ -202,11 +206,19 @@ impl GatewayService {
         };
         let front = Arc::new(front);
         let server = HttpServer::new(front.clone(), settings, stop.clone());
+        let lending = GatewayLending::new(
+            settings,
+            front.clone(),
+            lending_identities,
+            registry,
+            stop.clone(),
+        )?;
         let stop_admin = CancellationToken::new();
         let registry = registry.clone();
         let admin_tasks = TaskTracker::new();
         Ok(Self {
             server,
+            lending,
             front,
             registry,
             stop,
@@ -228,6 +240,11 @@ impl GatewayService {
         self.server.serve_listener(listener);
     }
 
+    /// Opens the socket for memory that processes of this host lend, if the settings have one.
+    pub fn open_lending(&self) -> Result<(), LendingSocketError> {
+        self.lending.open_socket()
+    }
+
     /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun.
     pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<ReadinessCheck>) {
         readiness.push(ReadinessCheck::until_shutdown(self.stop.clone()));
@@ -241,7 +258,7 @@ impl GatewayService {
     /// tier's client waits for the reports of abandoned writes.
     pub async fn shutdown(&self, drain_max: Duration) {
         self.stop.cancel();
-        self.server.drain_requests(drain_max).await;
+        tokio::join!(self.server.drain_requests(drain_max), self.lending.drain_reads(drain_max),);
         self.tasks.close();
         self.tasks.wait().await;
         self.stop_admin.cancel();

@@ -9,6 +9,7 @@ pub mod decoders;
 mod exchange;
 mod gateway;
 mod http;
+mod lending;
 pub mod metrics;
 pub mod mount;
 mod operation_table;
@@ -30,6 +31,7 @@ pub use self::http::{
     TlsFiles,
 };
 pub use gateway::{GatewayParts, GatewayService};
+pub use lending::{GatewayLendingSettings, LendingAccess};
 pub use metrics::AdminMetrics;
 pub use operation_table::AccessRight;
 pub use preload::{PreloadAnswer, PreloadJobs, PreloadQuestion};

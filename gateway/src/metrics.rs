@@ -3,6 +3,7 @@
 
 use prometheus::{Histogram, IntCounter, IntGauge};
 use verbs3_certificates::metrics::ReloadOutcome;
+use verbs3_lending::LendingMetrics;
 use verbs3_metrics::{
     LabelValue, MetricFamily, MetricLabel, MetricsTable, MetricsTableDescription,
 };
@@ -21,6 +22,7 @@ pub fn describe_metrics() -> Vec<MetricsTableDescription> {
     vec![
         AdminMetrics::describe_table(),
         GatewayHttpMetrics::describe_table(),
+        LendingMetrics::describe_table(),
         ReadMetrics::describe_table(),
         TenantMetrics::describe_table(),
     ]

@@ -15,14 +15,13 @@ use http::{HeaderValue, Request, StatusCode, header};
 use s3s::{Body, HttpResponse, S3Result};
 use time::OffsetDateTime;
 
-use crate::auth::{AuthIdentity, IdentityStore};
+use crate::auth::{AuthIdentity, IdentityStore, ProofClock};
 use crate::exchange::HttpExchange;
 use crate::http::HostDomains;
 use crate::mount::MountedBucket;
 use crate::operations::OperationCore;
 use crate::read::{ACCEPT_RANGES, ObjectReader, ReadRequestPlan, TierAnswer};
-use plain_proof::ProofClock;
-use plain_request::PlainRequest;
+use plain_request::{PlainRequest, PlainTarget};
 
 /// What becomes of a request on the short way.
 pub(crate) enum PlainReadOutcome {
@@ -44,9 +43,9 @@ pub(crate) struct PlainReadRoute {
     pub clock_skew_max: Duration,
 }
 
-/// A plain read whose signature holds.
+/// A plain read whose sender is known.
 struct ProvenRead<'a> {
-    plain: PlainRequest<'a>,
+    plain: PlainTarget<'a>,
     mount: Arc<MountedBucket>,
     identity: Arc<AuthIdentity>,
 }
@@ -59,6 +58,37 @@ impl PlainReadRoute {
         exchange: &Arc<HttpExchange>,
     ) -> PlainReadOutcome {
         let Some(proven) = self.prove_request(request) else { return PlainReadOutcome::NotPlain };
+        note_target(&proven.plain, exchange);
+        if let Err(error) = exchange.recognise_identity(proven.identity.clone()).await {
+            return PlainReadOutcome::Answered(Err(error));
+        }
+        self.answer_proven(proven, exchange).await
+    }
+
+    /// Answers a plain read out of the tier whose sender has proven itself otherwise, and is noted.
+    pub async fn try_recognised(
+        &self,
+        request: &Request<Body>,
+        exchange: &Arc<HttpExchange>,
+    ) -> PlainReadOutcome {
+        let known = exchange.proven_identity().cloned();
+        let proven = PlainTarget::recognise_target(request, &self.domains).zip(known).and_then(
+            |(plain, identity)| {
+                let mount = self.find_mount(&plain)?;
+                Some(ProvenRead { plain, mount, identity })
+            },
+        );
+        match proven {
+            Some(proven) => self.answer_proven(proven, exchange).await,
+            None => PlainReadOutcome::NotPlain,
+        }
+    }
+
+    async fn answer_proven(
+        &self,
+        proven: ProvenRead<'_>,
+        exchange: &Arc<HttpExchange>,
+    ) -> PlainReadOutcome {
         let is_head = proven.plain.is_head;
         match self.read_object(proven, exchange).await {
             Ok(Some(answer)) => PlainReadOutcome::Answered(Ok(build_response(answer, is_head))),
@@ -67,15 +97,20 @@ impl PlainReadRoute {
         }
     }
 
+    fn find_mount(&self, plain: &PlainTarget<'_>) -> Option<Arc<MountedBucket>> {
+        self.core.mounts.resolve_bucket(plain.bucket).filter(|mount| mount.cached)
+    }
+
     /// Recognises a plain read, and proves its signature. `None`: s3s has to judge it.
     fn prove_request<'a>(&self, request: &'a Request<Body>) -> Option<ProvenRead<'a>> {
-        let plain = PlainRequest::recognise_request(request, &self.domains)?;
-        let mount = self.core.mounts.resolve_bucket(plain.bucket).filter(|mount| mount.cached)?;
-        let identity = self.identities.get(plain.proof.access_key)?;
+        let PlainRequest { target, proof } =
+            PlainRequest::recognise_request(request, &self.domains)?;
+        let mount = self.find_mount(&target)?;
+        let identity = self.identities.get(proof.access_key)?;
         let now = OffsetDateTime::now_utc();
         let clock = ProofClock { now, skew_max: self.clock_skew_max };
-        let is_signed = plain.proof.is_signed_by(&identity, request, clock);
-        is_signed.then_some(ProvenRead { plain, mount, identity })
+        let is_signed = proof.is_signed_by(&identity, request, clock);
+        is_signed.then_some(ProvenRead { plain: target, mount, identity })
     }
 
     /// Authorises and reads. `None`: the tier has no answer.
@@ -85,9 +120,7 @@ impl PlainReadRoute {
         exchange: &Arc<HttpExchange>,
     ) -> S3Result<Option<TierAnswer>> {
         let ProvenRead { plain, mount, identity } = proven;
-        exchange.note_operation(if plain.is_head { "HeadObject" } else { "GetObject" });
-        let _ = exchange.target.set((plain.bucket.into(), plain.key.into()));
-        exchange.recognise_identity(identity.clone()).await?;
+        note_target(&plain, exchange);
         exchange.entered.store(true, Ordering::Relaxed);
         self.core.authorize_read(&identity, &mount, plain.key)?;
         let plan = ReadRequestPlan::of_plain(plain.key, plain.range, plain.checksums);
@@ -97,6 +130,12 @@ impl PlainReadRoute {
             self.reader.get_from_tier(&exchange.cx, &mount, &plan).await
         }
     }
+}
+
+/// Notes operation and target, for the log.
+fn note_target(plain: &PlainTarget<'_>, exchange: &HttpExchange) {
+    exchange.note_operation(if plain.is_head { "HeadObject" } else { "GetObject" });
+    let _ = exchange.target.set((plain.bucket.into(), plain.key.into()));
 }
 
 /// Builds what s3s would make of the same answer.

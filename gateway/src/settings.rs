@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use verbs3_settings::{ByteSize, MemorySettings, SettingsTable, TimePeriod};
 
 use crate::http::RateMin;
+use crate::lending::GatewayLendingSettings;
 
 /// The `[gateway]` section.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
@@ -68,6 +69,9 @@ pub struct GatewaySettings {
     /// Connections to workers.
     #[setting(table)]
     pub peers: GatewayPeersSettings,
+    /// Memory that processes of this host lend, for reads without HTTP (docs/lending.md).
+    #[setting(table)]
+    pub lending: GatewayLendingSettings,
 }
 
 /// The `[gateway.tls]` table: both files, or neither.

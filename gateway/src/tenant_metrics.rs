@@ -50,4 +50,8 @@ pub(crate) enum SharedResource {
     AnswerBytes,
     /// Questions about preload jobs.
     PreloadQuestions,
+    /// Processes that lend memory.
+    LendingClients,
+    /// Memory that they lend.
+    LentBytes,
 }

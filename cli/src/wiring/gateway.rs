@@ -153,6 +153,7 @@ pub async fn serve_gateway(
     }
     gateway.serve_admin(admin_socket, vec![workers_are_up(tier.clone())]);
     gateway.serve_s3(listener);
+    gateway.open_lending().context("gateway.lending.socket")?;
     Ok(ServingGateway { gateway, tier, telemetry, listen, admin })
 }
 

@@ -6,8 +6,8 @@ use super::check_device;
 use crate::cluster::ClusterSettings;
 use crate::process_role::ProcessRole;
 use verbs3_gateway::{
-    GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings, GatewaySettings,
-    GatewayTierSettings, GatewayTlsSettings,
+    GatewayLendingSettings, GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings,
+    GatewaySettings, GatewayTierSettings, GatewayTlsSettings,
 };
 use verbs3_settings::{CheckFindings, MemorySettings, TimePeriod};
 
@@ -31,6 +31,7 @@ pub(super) fn check_gateway(
         read,
         tier,
         peers,
+        lending,
         ..
     } = gateway;
     if listen == admin_listen && listen.port() != 0 {
@@ -74,6 +75,28 @@ pub(super) fn check_gateway(
     }
     check_tier(tier, cluster, findings);
     check_peers(peers, findings);
+    check_lending(lending, findings);
+}
+
+/// Longest path of a socket, with what its file is called until it is whole (`sun_path`, unix(7)).
+const SOCKET_PATH_BYTES_MAX: usize = 96;
+
+fn check_lending(lending: &GatewayLendingSettings, findings: &mut CheckFindings) {
+    let GatewayLendingSettings { socket, memory_max, memory_total, .. } = lending;
+    if memory_max.0 > memory_total.0 {
+        findings.add_error(
+            "gateway.lending.memory_max",
+            format!("{memory_max} is more than gateway.lending.memory_total, {memory_total}"),
+        );
+    }
+    let Some(socket) = socket else { return };
+    let bytes = socket.as_os_str().len();
+    if !socket.is_absolute() || socket.to_str().is_none() || bytes > SOCKET_PATH_BYTES_MAX {
+        findings.add_error(
+            "gateway.lending.socket",
+            format!("has to be an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes of text"),
+        );
+    }
 }
 
 fn check_peers(peers: &GatewayPeersSettings, findings: &mut CheckFindings) {

@@ -145,7 +145,7 @@ fn names_that_are_unknown_come_with_a_suggestion() {
         "[gateway]\nlisten_address = 1",
         &["gateway.listen_address: no such setting; there are listen, bind_device, admin_listen, \
             admin_bind_device, domains, own_hosts, identities, sigv2, cors_ttl, cache_headers, memory, tls, \
-            limits, timeouts, read, tier, peers"],
+            limits, timeouts, read, tier, peers, lending"],
     );
     broken(
         "name = \"aws\"",
@@ -496,6 +496,14 @@ fn ways_that_can_not_work_are_errors() {
         (
             "[gateway.peers]\nrest_min = \"10m\"",
             "gateway.peers.rest_min: 10m is more than rest_max (5m)",
+        ),
+        (
+            "[gateway.lending]\nmemory_max = \"2GiB\"\nmemory_total = \"1GiB\"",
+            "gateway.lending.memory_max: 2GiB is more than gateway.lending.memory_total, 1GiB",
+        ),
+        (
+            "[gateway.lending]\nsocket = \"relative.sock\"",
+            "gateway.lending.socket: has to be an absolute path",
         ),
     ];
     for (text, message) in wrong {

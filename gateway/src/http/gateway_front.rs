@@ -386,7 +386,7 @@ impl GatewayFront {
         Ok((put, Some(posted)))
     }
 
-    fn finish_response(
+    pub(super) fn finish_response(
         &self,
         called: Result<HttpResponse, HttpError>,
         exchange: &HttpExchange,
@@ -433,7 +433,7 @@ impl GatewayFront {
     }
 
     /// Adds the headers that every answer carries.
-    fn add_headers(&self, response: &mut HttpResponse, exchange: &HttpExchange) {
+    pub(super) fn add_headers(&self, response: &mut HttpResponse, exchange: &HttpExchange) {
         let cx = &exchange.cx;
         let headers = response.headers_mut();
         let id = HeaderValue::try_from(cx.request_id().to_string())
@@ -459,7 +459,7 @@ impl GatewayFront {
     }
 
     /// Counts what s3s refused by itself: signatures, clocks, keys.
-    fn note_denial(&self, exchange: &HttpExchange, code: Option<&str>) {
+    pub(super) fn note_denial(&self, exchange: &HttpExchange, code: Option<&str>) {
         if exchange.row.get().is_some() || exchange.counted.load(Ordering::Relaxed) {
             return;
         }
@@ -476,7 +476,7 @@ impl GatewayFront {
 
 /// Removes the body from answers that have none, by method or status. HTTP/1 drops it by itself,
 /// HTTP/2 would send it. The other headers stay as the UFS gave them.
-fn strip_body(response: &mut HttpResponse, method: &Method) {
+pub(super) fn strip_body(response: &mut HttpResponse, method: &Method) {
     let status = response.status();
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !bodiless && *method != Method::HEAD {
@@ -515,7 +515,7 @@ fn has_sha256(request: &Request<HttpRequestBody>) -> bool {
 }
 
 /// Turns an error into an answer in S3's format.
-fn answer_of(error: S3Error) -> HttpResponse {
+pub(super) fn answer_of(error: S3Error) -> HttpResponse {
     let unsigned =
         error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>()).cloned();
     if let Some(UnsignedHeaders { names }) = unsigned {
@@ -529,7 +529,7 @@ fn answer_of(error: S3Error) -> HttpResponse {
 }
 
 /// Returns the code in an error document. s3s keeps only the document.
-fn code_of(body: &Body) -> Option<Box<str>> {
+pub(super) fn code_of(body: &Body) -> Option<Box<str>> {
     let document = body.bytes()?;
     let text = std::str::from_utf8(&document).ok()?;
     let (_, rest) = text.split_once("<Code>")?;

@@ -7,11 +7,8 @@ use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{Method, Request};
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
-use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 
-use crate::auth::{ALGORITHM, AuthIdentity, EMPTY_SHA256};
+use crate::auth::{ALGORITHM, AuthIdentity, EMPTY_SHA256, ProofClock, SignatureClaim};
 
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 /// What some SDKs add to the URL to name the operation.
@@ -34,14 +31,6 @@ pub(super) struct PlainProof<'a> {
     payload: &'a str,
     /// How long a URL is valid. `None`: a header, whose stamp has to be of now.
     expires: Option<Duration>,
-}
-
-/// The clock that a stamp is held against.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ProofClock {
-    pub(super) now: OffsetDateTime,
-    /// Largest difference to the sender's.
-    pub(super) skew_max: Duration,
 }
 
 impl<'a> PlainProof<'a> {
@@ -126,49 +115,26 @@ impl<'a> PlainProof<'a> {
         request: &Request<B>,
         clock: ProofClock,
     ) -> bool {
-        self.has_plain_scope() && self.is_in_time(clock) && {
-            let signed = self.text_to_sign(request);
-            let signature = signed.and_then(|text| identity.sign_text(&self.scope, &text));
-            signature.is_some_and(|signature| {
-                hex::encode(&*signature).as_bytes().ct_eq(self.signature.as_bytes()).into()
-            })
+        let claim = self.signature_claim();
+        claim.has_plain_scope()
+            && claim.is_in_time(clock, self.expires)
+            && self
+                .canonical_text(request)
+                .is_some_and(|canonical| claim.is_signed_by(identity, &canonical))
+    }
+
+    fn signature_claim(&self) -> SignatureClaim<'_> {
+        SignatureClaim {
+            access_key: self.access_key,
+            scope: &self.scope,
+            stamp: self.stamp,
+            signature: self.signature,
         }
     }
 
-    /// The scope is of the stamp's day, and all of it is text that is signed as it is sent.
-    fn has_plain_scope(&self) -> bool {
-        let plain = |text: &str| {
-            let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-            !text.is_empty() && text.bytes().all(known)
-        };
-        // As s3s has it.
-        let plain_region = |text: &str| {
-            let known =
-                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-            (1..=64).contains(&text.len()) && text.bytes().all(known)
-        };
-        let mut parts = self.scope.split('/');
-        let mut part = || parts.next();
-        let (day, region, service, end) = (part(), part(), part(), part());
-        plain(self.access_key)
-            && self.stamp.get(..8).is_some_and(|of_stamp| day == Some(of_stamp))
-            && region.is_some_and(plain_region)
-            && (service, end) == (Some("s3"), Some("aws4_request"))
-            && parts.next().is_none()
-    }
-
-    fn is_in_time(&self, clock: ProofClock) -> bool {
-        let Some(signed_at) = read_stamp(self.stamp) else { return false };
-        let age = clock.now - signed_at;
-        match self.expires {
-            Some(expires) if !age.is_negative() => age <= expires,
-            Some(_) | None => age.abs() <= clock.skew_max,
-        }
-    }
-
-    /// Returns the string to sign. `None`: a header that is said to be signed is not there, or would
-    /// be signed in another spelling.
-    fn text_to_sign<B>(&self, request: &Request<B>) -> Option<String> {
+    /// Returns the text whose digest is signed. `None`: a header that is said to be signed is not
+    /// there, or would be signed in another spelling.
+    fn canonical_text<B>(&self, request: &Request<B>) -> Option<String> {
         let mut canonical = String::with_capacity(512);
         let (method, path) = (request.method().as_str(), request.uri().path());
         write!(canonical, "{method}\n{path}\n{}\n", self.query).ok()?;
@@ -186,8 +152,7 @@ impl<'a> PlainProof<'a> {
             last = name;
         }
         write!(canonical, "\n{}\n{}", self.listed, self.payload).ok()?;
-        let digest = hex::encode(Sha256::digest(canonical.as_bytes()));
-        Some(format!("{ALGORITHM}\n{}\n{}\n{digest}", self.stamp, self.scope))
+        Some(canonical)
     }
 }
 
@@ -199,25 +164,6 @@ fn is_operation_name(pair: &str, method: &Method) -> bool {
 
 fn read_digits(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
-}
-
-/// Reads `YYYYMMDDTHHMMSSZ`.
-fn read_stamp(stamp: &str) -> Option<OffsetDateTime> {
-    let shape = stamp.len() == 16
-        && stamp.bytes().enumerate().all(|(at, byte)| match at {
-            8 => byte == b'T',
-            15 => byte == b'Z',
-            _ => byte.is_ascii_digit(),
-        });
-    let number = |from: usize, to: usize| stamp.get(from..to)?.parse::<u8>().ok();
-    if !shape {
-        return None;
-    }
-    let year = stamp.get(..4)?.parse().ok()?;
-    let month = Month::try_from(number(4, 6)?).ok()?;
-    let date = Date::from_calendar_date(year, month, number(6, 8)?).ok()?;
-    let time = Time::from_hms(number(9, 11)?, number(11, 13)?, number(13, 15)?).ok()?;
-    Some(PrimitiveDateTime::new(date, time).assume_utc())
 }
 
 #[cfg(test)]

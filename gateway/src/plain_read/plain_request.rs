@@ -35,21 +35,39 @@ const HEADERS: [&str; 18] = [
     "x-amz-user-agent",
 ];
 
-/// A GET or HEAD of one object, as its sender claims it.
+/// What a GET or HEAD of the plain form asks for.
 #[derive(Debug, PartialEq)]
-pub(super) struct PlainRequest<'a> {
+pub(super) struct PlainTarget<'a> {
     pub(super) bucket: &'a str,
     pub(super) key: &'a str,
     pub(super) is_head: bool,
     pub(super) range: Option<Range>,
     /// `x-amz-checksum-mode: ENABLED`
     pub(super) checksums: bool,
+}
+
+/// A GET or HEAD of one object, as its sender claims it.
+#[derive(Debug, PartialEq)]
+pub(super) struct PlainRequest<'a> {
+    pub(super) target: PlainTarget<'a>,
     pub(super) proof: PlainProof<'a>,
 }
 
 impl<'a> PlainRequest<'a> {
     /// Recognises a plain read. `None`: s3s has to look at it.
     pub(super) fn recognise_request(
+        request: &'a Request<Body>,
+        domains: &HostDomains,
+    ) -> Option<Self> {
+        let target = PlainTarget::recognise_target(request, domains)?;
+        let proof = PlainProof::read_proof(request)?;
+        Some(Self { target, proof })
+    }
+}
+
+impl<'a> PlainTarget<'a> {
+    /// Recognises what is asked for, whoever asks. `None`: s3s has to look at it.
+    pub(super) fn recognise_target(
         request: &'a Request<Body>,
         domains: &HostDomains,
     ) -> Option<Self> {
@@ -77,8 +95,7 @@ impl<'a> PlainRequest<'a> {
             Some(mode) if mode == "ENABLED" => true,
             Some(_) => return None,
         };
-        let proof = PlainProof::read_proof(request)?;
-        Some(Self { bucket, key, is_head, range, checksums, proof })
+        Some(Self { bucket, key, is_head, range, checksums })
     }
 }
 

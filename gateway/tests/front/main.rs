@@ -12,6 +12,7 @@ mod forms;
 mod http2;
 mod identities;
 mod if_range;
+mod lending;
 mod lenient;
 mod memory;
 mod mounts;

@@ -154,6 +154,21 @@ impl Request {
     }
 }
 
+/// A signature that is no request's.
+pub struct SignedText {
+    pub stamp: String,
+    pub scope: String,
+    pub signature: String,
+}
+
+/// Signs the digest of a text by the keys and the time of a request.
+pub fn sign_scope(request: &Request, digest: &str) -> SignedText {
+    let stamp = request.stamp();
+    let Seed { scope, key, .. } = request.seed(&stamp);
+    let to_sign = format!("AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}");
+    SignedText { signature: hex::encode(hmac(&key, &to_sign)), stamp, scope }
+}
+
 impl Seed {
     fn next(&mut self, algorithm: &str, rest: &str) -> String {
         let to_sign =

@@ -231,6 +231,7 @@ impl Stage {
             HttpListener::bind("127.0.0.1:0".parse().unwrap(), setup.tls.as_ref()).await.unwrap();
         let address = listener.local_address().unwrap();
         gateway.serve_s3(listener);
+        gateway.open_lending().unwrap();
         Self { address, gateway, store, homes, registry, _folder: folder }
     }
 

@@ -1,0 +1,66 @@
+//! What a client is made with, and what can go wrong.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use verbs3_lending_protocol::LendingRefusal;
+
+/// What a client is made with.
+#[derive(Clone)]
+pub struct LendingClientOptions {
+    /// The gateway's socket, by the path that the gateway was configured with.
+    pub socket: PathBuf,
+    pub access_key: String,
+    pub secret_key: String,
+    pub region: String,
+    /// Memory that is lent: bodies that are in use, and some 16 KiB for each read in flight.
+    pub memory_bytes: u64,
+    /// Most reads in flight. A power of two.
+    pub reads_max: u32,
+    /// How long a gateway that is gone is waited for.
+    pub reconnect_for: Duration,
+}
+
+/// Without the secret.
+impl fmt::Debug for LendingClientOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LendingClientOptions")
+            .field("socket", &self.socket)
+            .field("access_key", &self.access_key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a read has no answer. An S3 error is an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientLendingError {
+    #[error("no gateway answers at {path}; is one running, with gateway.lending.socket set to it?")]
+    Unavailable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the gateway at {path} takes no memory of this process: {refusal}")]
+    Refused { path: PathBuf, refusal: LendingRefusal },
+    #[error("memory of {bytes} bytes can't be made to be lent")]
+    Memory {
+        bytes: u64,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "{wanted} bytes have no place in the lent memory; release answers that are read, or lend \
+        more"
+    )]
+    MemoryFull { wanted: u64 },
+    #[error("the request, or the head of its answer, is too long to go this way")]
+    TooLong,
+    #[error("the gateway could not finish the read")]
+    Failed,
+    #[error("the gateway did not answer in time")]
+    TimedOut,
+    #[error("the connection to the gateway has ended")]
+    Disconnected,
+}

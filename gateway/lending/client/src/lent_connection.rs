@@ -1,0 +1,360 @@
+//! One connection to a gateway, with its memory: the handshake, submissions, completions. The memory
+//! is of this connection alone and lives as long as any body in it, so a read of an ended connection
+//! lands nowhere else.
+//!
+//! Threads share it. One of those that wait reads the socket; the others wait for that one.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use verbs3_lending_protocol::{
+    BELL_LOOK, ENTRY_BYTES, LendingHello, LendingRefusal, LendingVerdict, LentMapping, MemoryOffer,
+    OutsideMemory, REQUEST_BYTES_MAX, ReadCompletion, ReadSubmission, RingLayout,
+};
+
+use crate::client_options::{ClientLendingError, LendingClientOptions};
+use crate::client_signature::sign_claim;
+use crate::memory_file::make_memory;
+use crate::memory_space::MemorySpace;
+
+/// Room for one read's request and for its answer's head.
+const SLOT_BYTES: u64 = 16 * 1024;
+/// What the head of an answer may take of it.
+const HEAD_BYTES_MAX: u32 = SLOT_BYTES as u32 - REQUEST_BYTES_MAX;
+/// Longest wait for a message of the handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// How long one wait for the socket takes at most. A signal's handler has its turn after it.
+const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+/// A connection that reads can be submitted to.
+pub(crate) struct LentConnection {
+    memory: LentMapping,
+    layout: RingLayout,
+    stream: UnixStream,
+    /// The process that made it. No other one may touch rings, socket or space.
+    pub(crate) process: u32,
+    state: Mutex<ConnectionReads>,
+    changed: Condvar,
+}
+
+struct ConnectionReads {
+    submitted: u32,
+    consumed: u32,
+    free_slots: Vec<u32>,
+    space: MemorySpace,
+    under_way: HashMap<u64, ReadUnderWay>,
+    next_token: u64,
+    /// A thread reads the socket.
+    is_watched: bool,
+    is_ended: bool,
+}
+
+struct ReadUnderWay {
+    slot: u32,
+    range: Range<u64>,
+    /// Nobody waits for it any more. Its range is given back when it is over, not before.
+    is_abandoned: bool,
+    landed: Option<LandedRead>,
+}
+
+/// A read that is over.
+#[derive(Debug)]
+pub(crate) struct LandedRead {
+    pub(crate) completion: ReadCompletion,
+    pub(crate) head: Vec<u8>,
+    pub(crate) range: Range<u64>,
+}
+
+/// What became of a submission.
+pub(crate) enum SubmitOutcome {
+    Submitted(u64),
+    /// As many reads are in flight as may be.
+    NoSlot,
+    /// No part of the memory is as long.
+    NoSpace,
+}
+
+impl LentConnection {
+    /// Connects, proves who this is, and lends memory.
+    pub(crate) fn connect(options: &LendingClientOptions) -> Result<Self, ClientLendingError> {
+        let path = &options.socket;
+        let unavailable = |source| ClientLendingError::Unavailable { path: path.clone(), source };
+        let refused = |refusal| ClientLendingError::Refused { path: path.clone(), refusal };
+        let mut stream = UnixStream::connect(path).map_err(unavailable)?;
+        stream.set_read_timeout(Some(HANDSHAKE_MAX)).map_err(unavailable)?;
+        let mut hello = [0; LendingHello::BYTES];
+        stream.read_exact(&mut hello).map_err(unavailable)?;
+        let hello = LendingHello::decode_hello(&hello)
+            .map_err(|problem| unavailable(io::Error::other(problem)))?;
+        let bytes = options.memory_bytes;
+        if bytes > hello.memory_bytes_max {
+            return Err(refused(LendingRefusal::MemoryBytes));
+        }
+        let claim = sign_claim(options, &hello.nonce).encode_claim();
+        let claim = claim.ok_or_else(|| refused(LendingRefusal::Malformed))?;
+        stream.write_all(&claim).map_err(unavailable)?;
+        read_verdict(&mut stream).map_err(unavailable)?.map_err(refused)?;
+        let (file, memory) =
+            make_memory(bytes).map_err(|source| ClientLendingError::Memory { bytes, source })?;
+        let offer = RingLayout::at_beginning(options.reads_max);
+        let layout =
+            RingLayout::check_offer(offer, bytes).map_err(|_| refused(LendingRefusal::Layout))?;
+        send_offer(&stream, &offer, &file).map_err(unavailable)?;
+        drop(file);
+        read_verdict(&mut stream).map_err(unavailable)?.map_err(refused)?;
+        stream.set_read_timeout(Some(WAIT_SLICE)).map_err(unavailable)?;
+        let slots_end =
+            layout.rings_end().next_multiple_of(64) + u64::from(options.reads_max) * SLOT_BYTES;
+        let state = ConnectionReads {
+            submitted: 0,
+            consumed: 0,
+            free_slots: (0..options.reads_max).collect(),
+            space: MemorySpace::new(slots_end..bytes),
+            under_way: HashMap::new(),
+            next_token: 0,
+            is_watched: false,
+            is_ended: false,
+        };
+        Ok(Self {
+            memory,
+            layout,
+            stream,
+            process: std::process::id(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn lent_memory(&self) -> &LentMapping {
+        &self.memory
+    }
+
+    /// Returns whether the gateway has gone, or has said that it goes.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.state.lock().is_ended
+    }
+
+    /// Submits a read whose body may have `body_bytes`. Never waits.
+    pub(crate) fn submit_read(
+        &self,
+        request: &[u8],
+        body_bytes: u64,
+    ) -> Result<SubmitOutcome, ClientLendingError> {
+        let mut state = self.state.lock();
+        if state.is_ended {
+            return Err(ClientLendingError::Disconnected);
+        }
+        self.drain_completions(&mut state)?;
+        let Some(&slot) = state.free_slots.last() else { return Ok(SubmitOutcome::NoSlot) };
+        let Some(range) = state.space.take_range(body_bytes) else {
+            return Ok(SubmitOutcome::NoSpace);
+        };
+        state.free_slots.pop();
+        let token = state.next_token;
+        state.next_token += 1;
+        let submission = ReadSubmission {
+            token,
+            request_offset: self.request_offset(slot),
+            request_bytes: request.len() as u32,
+            head_offset: self.head_offset(slot),
+            head_bytes_max: HEAD_BYTES_MAX,
+            body_offset: range.start,
+            body_bytes_max: range.end - range.start,
+        };
+        let number = state.submitted;
+        self.memory.write_bytes(submission.request_offset, request)?;
+        let place = self.layout.submission_offset(number);
+        self.memory.write_bytes(place, &submission.encode_submission())?;
+        state.submitted = number.wrapping_add(1);
+        let read = ReadUnderWay { slot, range, is_abandoned: false, landed: None };
+        state.under_way.insert(token, read);
+        self.memory.store_cursor(self.layout.submitted_cursor(), state.submitted)?;
+        drop(state);
+        Ok(SubmitOutcome::Submitted(token))
+    }
+
+    /// Wakes the gateway, if it sleeps. Call it after the last of several submissions.
+    pub(crate) fn ring_gateway(&self) -> Result<(), ClientLendingError> {
+        if self.memory.swap_flag(self.layout.gateway_sleeps_flag(), 0)? != 0 {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            // A byte that finds no place is not the first one there. An ended connection is found
+            // by its reader.
+            let _ = rustix::net::send(&self.stream, &[BELL_LOOK], flags);
+        }
+        Ok(())
+    }
+
+    /// Waits until one of these reads is over, and takes it. `None`: a slice of time is over, and
+    /// none is; or none is waited for, and a slot is free.
+    pub(crate) fn wait_for_any(
+        &self,
+        tokens: &[u64],
+    ) -> Result<Option<LandedToken>, ClientLendingError> {
+        let until = Instant::now() + WAIT_SLICE;
+        let mut state = self.state.lock();
+        loop {
+            self.drain_completions(&mut state)?;
+            if let Some(landed) = state.take_landed(tokens) {
+                return Ok(Some(landed));
+            }
+            if state.is_ended {
+                return Err(ClientLendingError::Disconnected);
+            }
+            let may_submit = tokens.is_empty() && !state.free_slots.is_empty();
+            if may_submit || Instant::now() >= until {
+                return Ok(None);
+            }
+            if state.is_watched {
+                self.changed.wait_until(&mut state, until);
+            } else {
+                self.watch_socket(&mut state)?;
+            }
+        }
+    }
+
+    /// Gives a read up. Its range is used again only when the gateway is done with it.
+    pub(crate) fn abandon_read(&self, token: u64) {
+        if std::process::id() != self.process {
+            return;
+        }
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some(read) = state.under_way.get_mut(&token) {
+            read.is_abandoned = true;
+            if read.landed.is_some() {
+                let range = read.range.clone();
+                state.under_way.remove(&token);
+                state.space.return_range(range);
+            }
+        }
+    }
+
+    /// Gives a landed body's range back. In another process than its own, nothing is done: that
+    /// one's space is no concern of this copy.
+    pub(crate) fn return_range(&self, range: Range<u64>) {
+        if std::process::id() == self.process {
+            self.state.lock().space.return_range(range);
+        }
+    }
+
+    /// Waits for a byte, without the lock.
+    fn watch_socket(
+        &self,
+        state: &mut MutexGuard<'_, ConnectionReads>,
+    ) -> Result<(), ClientLendingError> {
+        self.memory.swap_flag(self.layout.client_sleeps_flag(), 1)?;
+        let completed = self.memory.load_cursor(self.layout.completed_cursor())?;
+        if completed == state.consumed {
+            state.is_watched = true;
+            let heard = MutexGuard::unlocked(state, || (&self.stream).read(&mut [0; 64]));
+            state.is_watched = false;
+            match heard {
+                Ok(0) => state.is_ended = true,
+                Ok(_) => {}
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock
+                    | io::ErrorKind::TimedOut
+                    | io::ErrorKind::Interrupted => {}
+                    _ => state.is_ended = true,
+                },
+            }
+            if state.is_ended {
+                // What was over before the end is an answer even so.
+                self.drain_completions(state)?;
+            }
+            self.changed.notify_all();
+        }
+        self.memory.swap_flag(self.layout.client_sleeps_flag(), 0)?;
+        Ok(())
+    }
+
+    /// Takes what the gateway has finished. Heads are copied out, so that slots are free again.
+    fn drain_completions(&self, state: &mut ConnectionReads) -> Result<(), ClientLendingError> {
+        let completed = self.memory.load_cursor(self.layout.completed_cursor())?;
+        if completed == state.consumed {
+            return Ok(());
+        }
+        while state.consumed != completed {
+            let mut entry = [0; ENTRY_BYTES as usize];
+            let place = self.layout.completion_offset(state.consumed);
+            self.memory.copy_bytes(place, &mut entry)?;
+            state.consumed = state.consumed.wrapping_add(1);
+            let completion = ReadCompletion::decode_completion(&entry);
+            let Some(read) = state.under_way.get_mut(&completion.token) else { continue };
+            if read.landed.is_some() {
+                continue;
+            }
+            state.free_slots.push(read.slot);
+            if read.is_abandoned {
+                let range = read.range.clone();
+                state.under_way.remove(&completion.token);
+                state.space.return_range(range);
+                continue;
+            }
+            let head_bytes = completion.head_bytes.min(HEAD_BYTES_MAX) as usize;
+            let head = self.memory.take_bytes(self.head_offset(read.slot), head_bytes)?;
+            read.landed = Some(LandedRead { completion, head, range: read.range.clone() });
+        }
+        self.memory.store_cursor(self.layout.consumed_cursor(), state.consumed)?;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn request_offset(&self, slot: u32) -> u64 {
+        self.layout.rings_end().next_multiple_of(64) + u64::from(slot) * SLOT_BYTES
+    }
+
+    fn head_offset(&self, slot: u32) -> u64 {
+        self.request_offset(slot) + u64::from(REQUEST_BYTES_MAX)
+    }
+}
+
+/// A read that is over, with its name.
+#[derive(Debug)]
+pub(crate) struct LandedToken {
+    pub(crate) token: u64,
+    pub(crate) read: LandedRead,
+}
+
+impl ConnectionReads {
+    fn take_landed(&mut self, tokens: &[u64]) -> Option<LandedToken> {
+        let is_over =
+            |token: &&u64| self.under_way.get(token).is_some_and(|read| read.landed.is_some());
+        let token = *tokens.iter().find(is_over)?;
+        let read = self.under_way.remove(&token)?.landed?;
+        Some(LandedToken { token, read })
+    }
+}
+
+impl From<OutsideMemory> for ClientLendingError {
+    /// The layout was checked, so it does not come to this.
+    fn from(_: OutsideMemory) -> Self {
+        Self::Disconnected
+    }
+}
+
+fn read_verdict(stream: &mut UnixStream) -> io::Result<Result<(), LendingRefusal>> {
+    let mut verdict = [0; LendingVerdict::BYTES];
+    stream.read_exact(&mut verdict)?;
+    LendingVerdict::decode_verdict(verdict).map(|verdict| verdict.0).map_err(io::Error::other)
+}
+
+fn send_offer(stream: &UnixStream, offer: &MemoryOffer, file: &OwnedFd) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [file.as_fd()];
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::Error::other("no space for a descriptor"));
+    }
+    let message = offer.encode_offer();
+    let slices = [IoSlice::new(&message)];
+    let sent = rustix::net::sendmsg(stream, &slices, &mut control, SendFlags::NOSIGNAL)?;
+    if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}

@@ -1,0 +1,21 @@
+//! Reads objects into this process's own memory, through its gateway and without HTTP. Owns the
+//! memory, who uses which part of it, and coming back after the gateway was gone. Starts no thread
+//! and needs no runtime. A process that forks has a connection of its own in the child.
+#![forbid(unsafe_code)]
+
+mod client_options;
+mod client_signature;
+mod lending_client;
+mod lent_body;
+mod lent_connection;
+mod memory_file;
+mod memory_space;
+mod read_batch;
+
+pub use client_options::{ClientLendingError, LendingClientOptions};
+pub use lending_client::LendingClient;
+pub use lent_body::{LentAnswer, LentBody};
+pub use read_batch::{BatchAnswer, ReadBatch};
+pub use verbs3_lending_protocol::{
+    AnswerHead, FORWARDED_HEADERS, LendingRefusal, LentReadMethod, LentReadRequest,
+};

@@ -1,0 +1,196 @@
+//! Owns a number of reads that were asked for together: which wait, which are in flight, and which
+//! have to be repeated because their connection ended. Answers come in the order of their arrival.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use verbs3_lending_protocol::{AnswerHead, LentReadRequest, ReadOutcome};
+
+use crate::client_options::ClientLendingError;
+use crate::lending_client::LendingClient;
+use crate::lent_body::{LentAnswer, LentBody};
+use crate::lent_connection::{LandedRead, LentConnection, SubmitOutcome};
+
+/// Most tries of a read that the gateway could not finish, or whose object grew meanwhile.
+const TRIES_MAX: u32 = 4;
+
+/// Reads under way.
+pub struct ReadBatch {
+    client: Arc<LendingClient>,
+    waiting: VecDeque<WaitingRead>,
+    flying: Vec<FlyingRead>,
+    /// Of the reads that fly.
+    connection: Option<Arc<LentConnection>>,
+    added: usize,
+}
+
+/// A read that is to be submitted.
+struct WaitingRead {
+    index: usize,
+    request: Vec<u8>,
+    body_bytes: u64,
+    tries: u32,
+}
+
+struct FlyingRead {
+    token: u64,
+    read: WaitingRead,
+}
+
+/// One answer of a batch.
+#[derive(Debug)]
+pub struct BatchAnswer {
+    /// Which of the reads it answers, in the order in which they were added.
+    pub index: usize,
+    pub answer: LentAnswer,
+}
+
+impl LendingClient {
+    /// Begins a batch of reads.
+    pub fn begin_batch(self: &Arc<Self>) -> ReadBatch {
+        ReadBatch::new(self.clone())
+    }
+
+    /// Reads one object or range. `body_bytes`: how long the body is expected to be at most; a
+    /// longer one takes a second try. `poll` is asked a few times a second whether to go on.
+    pub fn read_object<E: From<ClientLendingError>>(
+        self: &Arc<Self>,
+        request: &LentReadRequest,
+        body_bytes: u64,
+        poll: impl FnMut() -> Result<(), E>,
+    ) -> Result<LentAnswer, E> {
+        let mut batch = self.begin_batch();
+        batch.add_read(request, body_bytes)?;
+        let answer = batch.next_answer(poll)?.ok_or(ClientLendingError::Failed)?;
+        Ok(answer.answer)
+    }
+}
+
+impl ReadBatch {
+    pub(crate) fn new(client: Arc<LendingClient>) -> Self {
+        let (waiting, flying) = (VecDeque::new(), Vec::new());
+        Self { client, waiting, flying, connection: None, added: 0 }
+    }
+
+    /// Adds a read, and returns its index. It is submitted by `next_answer`.
+    pub fn add_read(
+        &mut self,
+        request: &LentReadRequest,
+        body_bytes: u64,
+    ) -> Result<usize, ClientLendingError> {
+        let request = request.encode_request().ok_or(ClientLendingError::TooLong)?;
+        let index = self.added;
+        self.added += 1;
+        self.waiting.push_back(WaitingRead { index, request, body_bytes, tries: 0 });
+        Ok(index)
+    }
+
+    /// Returns the next answer that arrives. `None`: all have. `poll` is asked a few times a second
+    /// whether to go on.
+    pub fn next_answer<E: From<ClientLendingError>>(
+        &mut self,
+        mut poll: impl FnMut() -> Result<(), E>,
+    ) -> Result<Option<BatchAnswer>, E> {
+        while !(self.waiting.is_empty() && self.flying.is_empty()) {
+            let connection = match &self.connection {
+                Some(connection) => connection.clone(),
+                None => {
+                    let made = self.client.current_connection(&mut poll)?;
+                    self.connection = Some(made.clone());
+                    made
+                }
+            };
+            let tried = self.submit_waiting(&connection).and_then(|()| self.land_one(&connection));
+            match tried {
+                Ok(Some(answer)) => return Ok(Some(answer)),
+                Ok(None) => poll()?,
+                Err(ClientLendingError::Disconnected) => {
+                    self.repeat_flying();
+                    poll()?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Submits as much as has a place now.
+    fn submit_waiting(&mut self, connection: &LentConnection) -> Result<(), ClientLendingError> {
+        let mut is_rung = true;
+        while let Some(next) = self.waiting.front() {
+            match connection.submit_read(&next.request, next.body_bytes)? {
+                SubmitOutcome::Submitted(token) => {
+                    let read = self.waiting.pop_front().expect("it was just there");
+                    self.flying.push(FlyingRead { token, read });
+                    is_rung = false;
+                }
+                SubmitOutcome::NoSlot => break,
+                SubmitOutcome::NoSpace if self.flying.is_empty() => {
+                    return Err(ClientLendingError::MemoryFull { wanted: next.body_bytes });
+                }
+                SubmitOutcome::NoSpace => break,
+            }
+        }
+        if !is_rung {
+            connection.ring_gateway()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for an answer for a slice of time. `None`: there is none yet.
+    fn land_one(
+        &mut self,
+        connection: &Arc<LentConnection>,
+    ) -> Result<Option<BatchAnswer>, ClientLendingError> {
+        let tokens: Vec<u64> = self.flying.iter().map(|flying| flying.token).collect();
+        let Some(landed) = connection.wait_for_any(&tokens)? else { return Ok(None) };
+        let at = self.flying.iter().position(|flying| flying.token == landed.token);
+        let read = self.flying.swap_remove(at.ok_or(ClientLendingError::Failed)?).read;
+        let LandedRead { completion, head, range } = landed.read;
+        // From here on the range is given back whatever happens.
+        let body = LentBody::new(connection.clone(), range, completion.body_bytes);
+        match completion.outcome {
+            ReadOutcome::Answered => {
+                let head = AnswerHead::decode_head(&head);
+                let head = head.map_err(|_| ClientLendingError::Failed)?;
+                let answer = LentAnswer { head, body };
+                Ok(Some(BatchAnswer { index: read.index, answer }))
+            }
+            ReadOutcome::BodyTooLong => {
+                let longer = completion.content_bytes.max(read.body_bytes.saturating_mul(2));
+                self.try_again(WaitingRead { body_bytes: longer, ..read })
+            }
+            ReadOutcome::BodyCut | ReadOutcome::Failed => self.try_again(read),
+            ReadOutcome::HeadTooLong | ReadOutcome::Malformed => Err(ClientLendingError::TooLong),
+        }
+    }
+
+    fn try_again(&mut self, read: WaitingRead) -> Result<Option<BatchAnswer>, ClientLendingError> {
+        let tries = read.tries + 1;
+        if tries >= TRIES_MAX {
+            return Err(ClientLendingError::Failed);
+        }
+        self.waiting.push_front(WaitingRead { tries, ..read });
+        Ok(None)
+    }
+
+    /// Puts what was in flight on an ended connection back, to be repeated on the next one.
+    fn repeat_flying(&mut self) {
+        self.connection = None;
+        let mut repeated: Vec<_> = self.flying.drain(..).map(|flying| flying.read).collect();
+        repeated.sort_by_key(|read| std::cmp::Reverse(read.index));
+        for read in repeated {
+            self.waiting.push_front(read);
+        }
+    }
+}
+
+impl Drop for ReadBatch {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            for flying in &self.flying {
+                connection.abandon_read(flying.token);
+            }
+        }
+    }
+}

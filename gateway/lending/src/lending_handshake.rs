@@ -1,0 +1,127 @@
+//! Takes a connection from its beginning to lent memory: hello, claim, verdict, offer, verdict. Owns
+//! the order. Nothing of a client is kept, read or mapped before its claim has held.
+
+use std::io;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use verbs3_doors::WaitingGuest;
+use verbs3_lending_protocol::{
+    CLAIM_BYTES_MAX, IdentityClaim, LendingHello, LendingRefusal, LendingVerdict, LentMapping,
+    RingLayout,
+};
+
+use crate::lending_host::{LendingGuest, LendingHost};
+use crate::lent_memory::{judge_memory, map_memory};
+use crate::memory_offer::receive_offer;
+
+/// A client with its memory.
+pub(crate) struct LendingClient<G: LendingGuest> {
+    pub(crate) guest: G,
+    pub(crate) memory: LentMapping,
+    pub(crate) layout: RingLayout,
+    pub(crate) place: G::MemoryPlace,
+}
+
+/// Reason why there is no client.
+#[derive(Debug)]
+pub(crate) enum HandshakeEnd {
+    /// The client was told.
+    Refused(LendingRefusal),
+    /// It hung up.
+    Gone(io::Error),
+}
+
+impl From<io::Error> for HandshakeEnd {
+    fn from(error: io::Error) -> Self {
+        Self::Gone(error)
+    }
+}
+
+/// A claim that nobody has judged yet.
+pub(crate) struct ReceivedClaim {
+    pub(crate) claim: IdentityClaim,
+    /// What its signature has to be over.
+    pub(crate) nonce: [u8; 32],
+}
+
+/// Receives what a client claims of itself, with the nonce that its signature has to be over.
+pub(crate) async fn receive_claim(
+    stream: &mut UnixStream,
+    memory_bytes_max: u64,
+) -> Result<ReceivedClaim, HandshakeEnd> {
+    let nonce: [u8; 32] = rand::random();
+    stream.write_all(&LendingHello { nonce, memory_bytes_max }.encode_hello()).await?;
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).await?;
+    let length = usize::from(u16::from_le_bytes(length));
+    if length > CLAIM_BYTES_MAX {
+        return Err(refuse_client(stream, LendingRefusal::Malformed).await);
+    }
+    let mut claim = vec![0; length];
+    stream.read_exact(&mut claim).await?;
+    match IdentityClaim::decode_claim(&claim) {
+        Ok(claim) => Ok(ReceivedClaim { claim, nonce }),
+        Err(_) => Err(refuse_client(stream, LendingRefusal::Malformed).await),
+    }
+}
+
+/// Has the host judge a claim, and tells the client.
+pub(crate) async fn prove_client<H: LendingHost>(
+    stream: &mut UnixStream,
+    host: &H,
+    stranger: WaitingGuest,
+    received: ReceivedClaim,
+) -> Result<H::Guest, HandshakeEnd> {
+    let ReceivedClaim { claim, nonce } = received;
+    match host.prove_identity(&claim, &nonce, stranger) {
+        Ok(guest) => {
+            stream.write_all(&LendingVerdict(Ok(())).encode_verdict()).await?;
+            Ok(guest)
+        }
+        Err(refusal) => Err(refuse_client(stream, refusal).await),
+    }
+}
+
+/// Goes through the second half: the memory.
+pub(crate) async fn take_memory<G: LendingGuest>(
+    stream: &mut UnixStream,
+    guest: G,
+    memory_bytes_max: u64,
+) -> Result<LendingClient<G>, HandshakeEnd> {
+    let (offer, file) = match receive_offer(stream).await? {
+        Ok(offered) => offered,
+        Err(refusal) => return Err(refuse_client(stream, refusal).await),
+    };
+    let judged = judge_memory(&file, memory_bytes_max).and_then(|bytes| {
+        let layout = RingLayout::check_offer(offer, bytes).map_err(|_| LendingRefusal::Layout)?;
+        let place = guest.take_memory(bytes).ok_or(LendingRefusal::MemoryTotal)?;
+        Ok((bytes, layout, place))
+    });
+    let (bytes, layout, place) = match judged {
+        Ok(judged) => judged,
+        Err(refusal) => return Err(refuse_client(stream, refusal).await),
+    };
+    // The place goes along: a client that is cut meanwhile counts until its memory is unmapped.
+    let mapping = move || map_memory(&file, bytes).map(|memory| PlacedMemory { memory, place });
+    let mapped = tokio::task::spawn_blocking(mapping).await;
+    match mapped.unwrap_or(Err(LendingRefusal::Pages)) {
+        Ok(PlacedMemory { memory, place }) => {
+            stream.write_all(&LendingVerdict(Ok(())).encode_verdict()).await?;
+            Ok(LendingClient { guest, memory, layout, place })
+        }
+        Err(refusal) => Err(refuse_client(stream, refusal).await),
+    }
+}
+
+/// Mapped memory, and what it counts against.
+struct PlacedMemory<P> {
+    memory: LentMapping,
+    place: P,
+}
+
+async fn refuse_client(stream: &mut UnixStream, refusal: LendingRefusal) -> HandshakeEnd {
+    // It may not wait for the reason.
+    let _ = stream.write_all(&LendingVerdict(Err(refusal)).encode_verdict()).await;
+    HandshakeEnd::Refused(refusal)
+}

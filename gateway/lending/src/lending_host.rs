@@ -1,0 +1,44 @@
+//! Declares what the server needs to be told: who a client is, whether it may still read, how much
+//! it may lend, and what the answer to a read is.
+
+use bytes::Bytes;
+use http::Response;
+use http_body::Body;
+use verbs3_doors::WaitingGuest;
+use verbs3_lending_protocol::{IdentityClaim, LendingRefusal, LentReadRequest};
+
+/// Says who a client is.
+pub trait LendingHost: Send + Sync + 'static {
+    /// A client that has proven who it is.
+    type Guest: LendingGuest;
+
+    /// Judges a claim, whose signature has to be over `nonce`. It is asked once for each nonce.
+    /// `stranger`: the client's place among the unproven, which the guest takes along or gives up.
+    fn prove_identity(
+        &self,
+        claim: &IdentityClaim,
+        nonce: &[u8; 32],
+        stranger: WaitingGuest,
+    ) -> Result<Self::Guest, LendingRefusal>;
+}
+
+/// One client that has proven who it is, until its connection ends.
+pub trait LendingGuest: Send + Sync + 'static {
+    /// Bytes of an answer. Dropping it ends the read.
+    type Body: Body<Data = Bytes, Error: Send> + Send + Unpin;
+    /// What lent memory counts against. Dropping it gives it back.
+    type MemoryPlace: Send + Sync + 'static;
+
+    /// Takes a place for memory that the client wants to lend. `None`: there is none left.
+    fn take_memory(&self, bytes: u64) -> Option<Self::MemoryPlace>;
+
+    /// Returns whether the proven identity still exists, with the same secret. Asked before reads
+    /// are taken, and every second.
+    fn is_welcome(&self) -> bool;
+
+    /// Answers one read. Never fails: a refusal is an answer.
+    fn answer_read(
+        &self,
+        request: LentReadRequest,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}

@@ -1,0 +1,110 @@
+//! Judges memory that a client passes, and maps it. What is no memfd, could shrink under a touch,
+//! or has holes is refused: a touch of it could be a SIGBUS, or be charged to the gateway.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::{FsWord, SealFlags, fcntl_get_seals, fstat, fstatfs};
+use verbs3_lending_protocol::{LendingRefusal, LentMapping};
+
+/// The file system of memfds (`TMPFS_MAGIC`, linux/magic.h). Those of huge pages have another one:
+/// their pages may be missing even so.
+const MEMFD_FILE_SYSTEM: FsWord = 0x0102_1994;
+
+/// Unit of a file's allocated blocks (`stat(2)`).
+const BLOCK_BYTES: u64 = 512;
+
+/// Returns the length of memory that may be mapped, as the kernel tells it.
+pub(crate) fn judge_memory(file: &OwnedFd, bytes_max: u64) -> Result<u64, LendingRefusal> {
+    // Only files in memory have seals.
+    let seals = fcntl_get_seals(file).map_err(|_| LendingRefusal::Seals)?;
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return Err(LendingRefusal::Seals);
+    }
+    let system = fstatfs(file).map_err(|_| LendingRefusal::Seals)?;
+    if system.f_type != MEMFD_FILE_SYSTEM {
+        return Err(LendingRefusal::Seals);
+    }
+    let facts = fstat(file).map_err(|_| LendingRefusal::Seals)?;
+    let bytes = u64::try_from(facts.st_size).map_err(|_| LendingRefusal::Seals)?;
+    if bytes == 0 || bytes > bytes_max {
+        return Err(LendingRefusal::MemoryBytes);
+    }
+    let allocated = u64::try_from(facts.st_blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES);
+    if allocated < bytes {
+        return Err(LendingRefusal::Pages);
+    }
+    Ok(bytes)
+}
+
+/// Maps memory that was judged. Touches all its pages, so not on a thread that others wait for.
+pub(crate) fn map_memory(file: &OwnedFd, bytes: u64) -> Result<LentMapping, LendingRefusal> {
+    LentMapping::map_file(file.as_fd(), bytes).map_err(|_| LendingRefusal::Pages)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rustix::fs::{
+        FallocateFlags, MemfdFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+    };
+
+    use super::*;
+
+    const BYTES: u64 = 1 << 20;
+
+    fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("test", flags).unwrap();
+        ftruncate(&file, bytes).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, bytes).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    #[test]
+    fn sealed_memory_is_mapped_at_its_own_length() {
+        let file = memfd(BYTES, SealFlags::SHRINK | SealFlags::GROW);
+        assert_eq!(judge_memory(&file, BYTES), Ok(BYTES));
+        assert_eq!(map_memory(&file, BYTES).unwrap().mapped_bytes(), BYTES);
+        assert_eq!(judge_memory(&file, BYTES - 1), Err(LendingRefusal::MemoryBytes));
+    }
+
+    #[test]
+    fn memory_that_could_change_its_length_is_refused() {
+        for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW] {
+            assert_eq!(judge_memory(&memfd(BYTES, seals), BYTES), Err(LendingRefusal::Seals));
+        }
+    }
+
+    #[test]
+    fn files_pipes_and_read_only_memory_are_refused() {
+        let (pipe, _end) = std::io::pipe().unwrap();
+        let pipe = OwnedFd::from(pipe);
+        assert_eq!(judge_memory(&pipe, BYTES), Err(LendingRefusal::Seals));
+        let folder = tempfile::tempdir().unwrap();
+        let file: OwnedFd = std::fs::File::create(folder.path().join("f")).unwrap().into();
+        ftruncate(&file, BYTES).unwrap();
+        assert_eq!(judge_memory(&file, BYTES), Err(LendingRefusal::Seals));
+        if let Ok(shared) = std::fs::File::create(format!("/dev/shm/v3-{}", std::process::id())) {
+            let shared: OwnedFd = shared.into();
+            ftruncate(&shared, BYTES).unwrap();
+            assert_eq!(judge_memory(&shared, BYTES), Err(LendingRefusal::Seals));
+            std::fs::remove_file(format!("/dev/shm/v3-{}", std::process::id())).unwrap();
+        }
+        let fixed = memfd(BYTES, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE);
+        assert_eq!(judge_memory(&fixed, BYTES), Ok(BYTES));
+        assert_eq!(map_memory(&fixed, BYTES).unwrap_err(), LendingRefusal::Pages);
+    }
+
+    #[test]
+    fn memory_with_holes_and_empty_memory_are_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let sparse = memfd_create("test", flags).unwrap();
+        ftruncate(&sparse, BYTES).unwrap();
+        fcntl_add_seals(&sparse, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        assert_eq!(judge_memory(&sparse, BYTES), Err(LendingRefusal::Pages));
+        let empty = memfd_create("test", flags).unwrap();
+        fcntl_add_seals(&empty, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        assert_eq!(judge_memory(&empty, BYTES), Err(LendingRefusal::MemoryBytes));
+    }
+}

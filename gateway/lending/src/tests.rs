@@ -1,0 +1,259 @@
+//! A server over a socket in a folder, with a host that answers by key, and clients of both kinds:
+//! honest ones (`verbs3_lending_client`) and hostile ones, which write the protocol by hand.
+
+#![allow(clippy::unwrap_used)]
+
+mod honest;
+mod hostile;
+mod raw_client;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use verbs3_doors::WaitingGuest;
+use verbs3_lending_client::{ClientLendingError, LendingClient, LendingClientOptions};
+use verbs3_lending_protocol::{IdentityClaim, LendingRefusal, LentReadMethod, LentReadRequest};
+
+use crate::{
+    LendingGuest, LendingHost, LendingLimits, LendingListener, LendingMetrics, LendingServer,
+    LendingSocketOptions, LendingStop, SocketAccess,
+};
+
+/// The key that the host knows.
+const KEY: &str = "AKLENDER";
+const MIB: u64 = 1 << 20;
+
+/// What the test and the host share.
+struct HostState {
+    /// Nonces that were proven with.
+    nonces: Mutex<HashSet<[u8; 32]>>,
+    is_welcome: AtomicBool,
+    /// Bytes that may still be lent.
+    memory: AtomicI64,
+    /// Reads of `hang` wait for a permit.
+    gate: Semaphore,
+    /// Reads of `hang` under way.
+    hanging: AtomicI64,
+}
+
+struct TestHost(Arc<HostState>);
+struct TestGuest(Arc<HostState>);
+
+struct MemoryPlaceOfTest(Arc<HostState>, i64);
+
+impl Drop for MemoryPlaceOfTest {
+    fn drop(&mut self) {
+        self.0.memory.fetch_add(self.1, Ordering::SeqCst);
+    }
+}
+
+impl LendingHost for TestHost {
+    type Guest = TestGuest;
+
+    fn prove_identity(
+        &self,
+        claim: &IdentityClaim,
+        nonce: &[u8; 32],
+        stranger: WaitingGuest,
+    ) -> Result<TestGuest, LendingRefusal> {
+        assert!(self.0.nonces.lock().insert(*nonce), "a nonce is tried once");
+        if claim.access_key != KEY {
+            return Err(LendingRefusal::UnknownKey);
+        }
+        stranger.let_in();
+        Ok(TestGuest(self.0.clone()))
+    }
+}
+
+impl LendingGuest for TestGuest {
+    type Body = TestBody;
+    type MemoryPlace = MemoryPlaceOfTest;
+
+    fn take_memory(&self, bytes: u64) -> Option<MemoryPlaceOfTest> {
+        let bytes = bytes as i64;
+        let before = self.0.memory.fetch_sub(bytes, Ordering::SeqCst);
+        let place = MemoryPlaceOfTest(self.0.clone(), bytes);
+        (before >= bytes).then_some(place)
+    }
+
+    fn is_welcome(&self) -> bool {
+        self.0.is_welcome.load(Ordering::SeqCst)
+    }
+
+    /// `bytes/N`: N bytes. `cut/N`: one less than promised. `hang`: waits. `panic`: does.
+    async fn answer_read(&self, request: LentReadRequest) -> Response<TestBody> {
+        let (kind, bytes) = request.key.split_once('/').unwrap_or((&request.key, "100"));
+        let bytes: usize = bytes.parse().unwrap();
+        let mut body = TestBody { left: bytes, promised: bytes, at: 0 };
+        match kind {
+            "cut" => body.left -= 1,
+            "hang" => {
+                struct Hanging(Arc<HostState>);
+                impl Drop for Hanging {
+                    fn drop(&mut self) {
+                        self.0.hanging.fetch_sub(1, Ordering::SeqCst);
+                    }
+                }
+                self.0.hanging.fetch_add(1, Ordering::SeqCst);
+                let _hanging = Hanging(self.0.clone());
+                self.0.gate.acquire().await.unwrap().forget();
+            }
+            "panic" => panic!("a read of the test breaks down"),
+            _ => {}
+        }
+        if request.method == LentReadMethod::Head {
+            body = TestBody { left: 0, promised: 0, at: 0 };
+        }
+        Response::builder().status(200).header("x-key", &request.key).body(body).unwrap()
+    }
+}
+
+/// Bytes whose value says where they are.
+struct TestBody {
+    left: usize,
+    promised: usize,
+    at: usize,
+}
+
+/// The bytes of a test's object.
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
+impl Body for TestBody {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let next = self.left.min(100_000);
+        if next == 0 {
+            return Poll::Ready(None);
+        }
+        let data = (self.at..self.at + next).map(|at| (at % 251) as u8).collect::<Vec<_>>();
+        self.at += next;
+        self.left -= next;
+        Poll::Ready(Some(Ok(Frame::data(data.into()))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact((self.promised - self.at) as u64)
+    }
+}
+
+/// A server under test.
+struct TestServer {
+    socket: PathBuf,
+    state: Arc<HostState>,
+    metrics: LendingMetrics,
+    stop: LendingStop,
+    tasks: TaskTracker,
+    _folder: tempfile::TempDir,
+}
+
+impl TestServer {
+    fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    fn start_with(change: impl FnOnce(&mut LendingLimits)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut limits = LendingLimits {
+            strangers_max: 8,
+            handshake_max: Duration::from_secs(60),
+            memory_bytes_max: 64 * MIB,
+            reads_in_flight_max: 16,
+        };
+        change(&mut limits);
+        let state = HostState {
+            nonces: Mutex::default(),
+            is_welcome: AtomicBool::new(true),
+            memory: AtomicI64::new(256 << 20),
+            gate: Semaphore::new(0),
+            hanging: AtomicI64::new(0),
+        };
+        let stop = LendingStop { stop: CancellationToken::new(), cut: CancellationToken::new() };
+        let server = Self {
+            socket: folder.path().join("lend.sock"),
+            state: Arc::new(state),
+            metrics: LendingMetrics::new(&Registry::new()).unwrap(),
+            stop,
+            tasks: TaskTracker::new(),
+            _folder: folder,
+        };
+        server.serve(limits, server.stop.clone());
+        server
+    }
+
+    fn serve(&self, limits: LendingLimits, stop: LendingStop) {
+        let path = self.socket.clone();
+        let options =
+            LendingSocketOptions { path, access: SocketAccess::Owner, owner: None, group: None };
+        let listener = LendingListener::open_socket(&options).unwrap();
+        let host = Arc::new(TestHost(self.state.clone()));
+        let (metrics, tasks) = (self.metrics.clone(), self.tasks.clone());
+        LendingServer::new(host, limits, metrics, stop, tasks).serve_socket(listener);
+    }
+
+    fn options(&self) -> LendingClientOptions {
+        LendingClientOptions {
+            socket: self.socket.clone(),
+            access_key: KEY.to_owned(),
+            secret_key: "a-secret-that-is-long-enough-to-be-one".to_owned(),
+            region: "us-east-1".to_owned(),
+            memory_bytes: 8 * MIB,
+            reads_max: 8,
+            reconnect_for: Duration::from_secs(30),
+        }
+    }
+
+    /// Connects an honest client, on a thread that may block.
+    async fn connect(&self) -> Arc<LendingClient> {
+        let options = self.options();
+        blocking(move || LendingClient::connect(options)).await.unwrap()
+    }
+
+    /// Waits for what happens by itself.
+    async fn until(&self, condition: impl Fn(&Self) -> bool) {
+        for _ in 0..6000 {
+            if condition(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("did not come true within 60 s");
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+fn get(key: &str) -> LentReadRequest {
+    LentReadRequest {
+        method: LentReadMethod::Get,
+        bucket: "train".to_owned(),
+        key: key.to_owned(),
+        headers: Vec::new(),
+    }
+}
+
+/// Goes on for ever.
+fn go_on() -> Result<(), ClientLendingError> {
+    Ok(())
+}

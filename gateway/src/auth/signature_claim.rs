@@ -1,0 +1,115 @@
+//! Holds a claim of signature version 4 against an identity: its scope, its time, its signature.
+//! Knows no request: who calls it says which text was to be signed.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
+
+use super::identities::AuthIdentity;
+use super::signing_key::ALGORITHM;
+
+/// What a sender claims of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SignatureClaim<'a> {
+    pub(crate) access_key: &'a str,
+    /// `DAY/REGION/s3/aws4_request`
+    pub(crate) scope: &'a str,
+    /// `YYYYMMDDTHHMMSSZ`
+    pub(crate) stamp: &'a str,
+    /// 64 hexadecimal digits.
+    pub(crate) signature: &'a str,
+}
+
+/// The clock that a stamp is held against.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProofClock {
+    pub(crate) now: OffsetDateTime,
+    /// Largest difference to the sender's.
+    pub(crate) skew_max: Duration,
+}
+
+impl SignatureClaim<'_> {
+    /// The scope is of the stamp's day, and all of it is text that is signed as it is sent.
+    pub(crate) fn has_plain_scope(&self) -> bool {
+        let plain = |text: &str| {
+            let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            !text.is_empty() && text.bytes().all(known)
+        };
+        // As s3s has it.
+        let plain_region = |text: &str| {
+            let known =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            (1..=64).contains(&text.len()) && text.bytes().all(known)
+        };
+        let mut parts = self.scope.split('/');
+        let mut part = || parts.next();
+        let (day, region, service, end) = (part(), part(), part(), part());
+        plain(self.access_key)
+            && self.stamp.get(..8).is_some_and(|of_stamp| day == Some(of_stamp))
+            && region.is_some_and(plain_region)
+            && (service, end) == (Some("s3"), Some("aws4_request"))
+            && parts.next().is_none()
+    }
+
+    /// Returns whether the stamp is of now, or, with `expires`, not older than that.
+    pub(crate) fn is_in_time(&self, clock: ProofClock, expires: Option<Duration>) -> bool {
+        let Some(signed_at) = read_stamp(self.stamp) else { return false };
+        let age = clock.now - signed_at;
+        match expires {
+            Some(expires) if !age.is_negative() => age <= expires,
+            Some(_) | None => age.abs() <= clock.skew_max,
+        }
+    }
+
+    /// Returns whether `identity` has signed this canonical text.
+    pub(crate) fn is_signed_by(&self, identity: &AuthIdentity, canonical: &str) -> bool {
+        let digest = hex::encode(Sha256::digest(canonical.as_bytes()));
+        let text = format!("{ALGORITHM}\n{}\n{}\n{digest}", self.stamp, self.scope);
+        identity.sign_text(self.scope, &text).is_some_and(|signature| {
+            hex::encode(&*signature).as_bytes().ct_eq(self.signature.as_bytes()).into()
+        })
+    }
+}
+
+/// Reads `YYYYMMDDTHHMMSSZ`.
+fn read_stamp(stamp: &str) -> Option<OffsetDateTime> {
+    let shape = stamp.len() == 16
+        && stamp.bytes().enumerate().all(|(at, byte)| match at {
+            8 => byte == b'T',
+            15 => byte == b'Z',
+            _ => byte.is_ascii_digit(),
+        });
+    let number = |from: usize, to: usize| stamp.get(from..to)?.parse::<u8>().ok();
+    if !shape {
+        return None;
+    }
+    let year = stamp.get(..4)?.parse().ok()?;
+    let month = Month::try_from(number(4, 6)?).ok()?;
+    let date = Date::from_calendar_date(year, month, number(6, 8)?).ok()?;
+    let time = Time::from_hms(number(9, 11)?, number(11, 13)?, number(13, 15)?).ok()?;
+    Some(PrimitiveDateTime::new(date, time).assume_utc())
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn stamps_are_moments_of_the_calendar() {
+        assert_eq!(read_stamp("20130524T000000Z"), Some(datetime!(2013-05-24 00:00:00 UTC)));
+        for wrong in [
+            "",
+            "20130524T000000",
+            "20131324T000000Z",
+            "20130532T000000Z",
+            "20130524T240000Z",
+            "2013052+T000000Z",
+        ] {
+            assert_eq!(read_stamp(wrong), None, "{wrong}");
+        }
+    }
+}

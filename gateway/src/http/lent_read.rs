@@ -1,0 +1,110 @@
+//! Takes one read through the gateway that came by lent memory: the same bounds, operations, headers
+//! and ending as a read over HTTP. Its sender has proven itself for the whole connection, so the
+//! request carries no signature.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{Method, Request, Response, Uri, Version};
+use s3s::{Body, HttpError, HttpResponse, S3ErrorCode};
+
+use super::connection_peer::ConnectionPeer;
+use super::gateway_front::{GatewayFront, answer_of, code_of, strip_body};
+use super::outbound_body::{OutboundBody, RequestEnding};
+use crate::auth::AuthIdentity;
+use crate::exchange::HttpExchange;
+use crate::metrics::DenialReason;
+use crate::plain_read::PlainReadOutcome;
+use crate::request::{RequestContext, RequestId};
+
+impl GatewayFront {
+    /// Answers a read of an identity that is in force now.
+    pub async fn answer_lent_read(
+        &self,
+        mut request: Request<Body>,
+        identity: Arc<AuthIdentity>,
+        peer: &ConnectionPeer,
+    ) -> Response<OutboundBody> {
+        let visit = peer.caller.begin_request(Version::HTTP_11);
+        let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
+        let cx = RequestContext::new(RequestId::generate(), Instant::now()).with_trace(trace);
+        let (caller, bounds) = (peer.caller.clone(), self.bounds.clone());
+        let exchange = Arc::new(HttpExchange::new(Arc::new(cx), caller, bounds));
+        let mut ending = RequestEnding {
+            exchange: exchange.clone(),
+            metrics: self.metrics.clone(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            status: 0,
+            code: None,
+            bytes: 0,
+            complete: false,
+            visit: Some(visit),
+        };
+        request.extensions_mut().insert(exchange.clone());
+        request.extensions_mut().insert(exchange.cx.clone());
+        let called = match exchange.recognise_identity(identity).await {
+            Ok(()) => self.call_recognised(request, &exchange).await,
+            Err(refused) => Ok(answer_of(refused)),
+        };
+        let mut response = self.finish_response(called, &exchange, false, &ending.method);
+        self.add_headers(&mut response, &exchange);
+        ending.status = response.status().as_u16();
+        if response.status().is_client_error() || response.status().is_server_error() {
+            ending.code = code_of(response.body());
+            self.note_denial(&exchange, ending.code.as_deref());
+        }
+        strip_body(&mut response, &ending.method);
+        response.map(|body| OutboundBody::new(body, ending, peer.progress.clone()))
+    }
+
+    /// Refuses a read that never becomes a request: its key is no longer in force, or, where
+    /// `is_known`, HTTP has no such request.
+    pub fn refuse_lent_read(
+        &self,
+        is_known: bool,
+        peer: &ConnectionPeer,
+    ) -> Response<OutboundBody> {
+        let cx = RequestContext::new(RequestId::generate(), Instant::now());
+        let (caller, bounds) = (peer.caller.clone(), self.bounds.clone());
+        let exchange = Arc::new(HttpExchange::new(Arc::new(cx), caller, bounds));
+        let code = if is_known { S3ErrorCode::InvalidRequest } else { S3ErrorCode::AccessDenied };
+        if !is_known {
+            self.metrics.count_denial(DenialReason::UnknownKey);
+        }
+        let mut response = answer_of(code.into());
+        self.add_headers(&mut response, &exchange);
+        let ending = RequestEnding {
+            exchange,
+            metrics: self.metrics.clone(),
+            method: Method::GET,
+            uri: Uri::default(),
+            status: response.status().as_u16(),
+            code: code_of(response.body()),
+            bytes: 0,
+            complete: false,
+            visit: None,
+        };
+        response.map(|body| OutboundBody::new(body, ending, peer.progress.clone()))
+    }
+
+    /// Calls the operation: plain reads by the short way, all else through s3s, which asks for no
+    /// signature where the sender is noted.
+    async fn call_recognised(
+        &self,
+        request: Request<Body>,
+        exchange: &Arc<HttpExchange>,
+    ) -> Result<HttpResponse, HttpError> {
+        if let Some(plain_reads) = &self.plain_reads {
+            match plain_reads.try_recognised(&request, exchange).await {
+                PlainReadOutcome::Answered(answer) => {
+                    self.metrics.plain_reads.inc();
+                    return Ok(answer.unwrap_or_else(answer_of));
+                }
+                PlainReadOutcome::TierDeclined | PlainReadOutcome::NotPlain => {}
+            }
+        }
+        // In a box: s3s's future is much larger than that of a plain read.
+        Box::pin(self.service.call(request)).await
+    }
+}

@@ -1,0 +1,282 @@
+//! Lent memory at a real gateway: proofs, rights, and answers that are those of HTTP.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbs3_gateway::auth::IdentityStore;
+use verbs3_lending_client::{
+    ClientLendingError, LendingClient, LendingClientOptions, LentAnswer, LentReadMethod,
+    LentReadRequest,
+};
+use verbs3_lending_protocol::{
+    IdentityClaim, LendingHello, LendingRefusal, LendingVerdict, ProofText,
+};
+
+use crate::identities::rules;
+use crate::signing::{ACCESS_KEY, Request, SECRET_KEY, sha256, sign_scope};
+use crate::stage::{Answer, Stage, until};
+
+fn options(socket: &Path, access_key: &str, secret_key: &str) -> LendingClientOptions {
+    LendingClientOptions {
+        socket: socket.to_owned(),
+        access_key: access_key.to_owned(),
+        secret_key: secret_key.to_owned(),
+        region: "us-east-1".to_owned(),
+        memory_bytes: 8 << 20,
+        reads_max: 16,
+        reconnect_for: Duration::ZERO,
+    }
+}
+
+async fn connect(
+    socket: &Path,
+    access_key: &str,
+    secret_key: &str,
+) -> Result<Arc<LendingClient>, ClientLendingError> {
+    let options = options(socket, access_key, secret_key);
+    tokio::task::spawn_blocking(move || LendingClient::connect(options)).await.unwrap()
+}
+
+async fn read(
+    client: &Arc<LendingClient>,
+    request: LentReadRequest,
+) -> Result<LentAnswer, ClientLendingError> {
+    let client = client.clone();
+    tokio::task::spawn_blocking(move || client.read_object(&request, 4096, || Ok(())))
+        .await
+        .unwrap()
+}
+
+fn asked(method: LentReadMethod, path: &str, headers: &[(&str, &str)]) -> LentReadRequest {
+    let (bucket, key) = path[1..].split_once('/').unwrap();
+    let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+    LentReadRequest {
+        method,
+        bucket: bucket.to_owned(),
+        key: key.to_owned(),
+        headers: headers.iter().map(own).collect(),
+    }
+}
+
+/// What two answers have to have in common.
+fn comparable(status: u16, headers: BTreeMap<String, String>, body: &[u8]) -> String {
+    // They name the moment, the request, and the connection.
+    let own = ["date", "x-amz-request-id", "x-amz-id-2", "connection", "transfer-encoding"];
+    let headers: BTreeMap<_, _> =
+        headers.into_iter().filter(|(name, _)| !own.contains(&&**name)).collect();
+    let text = String::from_utf8_lossy(body);
+    let before_id = text.split("<RequestId>").next().unwrap_or_default();
+    format!("{status} {headers:?} {before_id}")
+}
+
+fn of_http(answer: &Answer) -> String {
+    comparable(answer.status, answer.headers.clone().into_iter().collect(), &answer.body)
+}
+
+fn of_lent(answer: &LentAnswer) -> String {
+    let headers = answer.head.headers.iter();
+    let headers = headers
+        .map(|(name, value)| (name.clone(), String::from_utf8_lossy(value).into_owned()))
+        .collect();
+    comparable(answer.head.status, headers, &answer.body.to_vec())
+}
+
+async fn stage_with(folder: &Path, identities: Option<Arc<IdentityStore>>) -> (Stage, PathBuf) {
+    let socket = folder.join("gateway.sock");
+    let stage = Stage::start_with(|setup| {
+        setup.settings.lending.socket = Some(socket.clone());
+        if let Some(identities) = identities {
+            setup.identities = identities;
+        }
+    });
+    (stage.await, socket)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_those_of_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let (stage, socket) = stage_with(folder.path(), None).await;
+    let body: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
+    stage.put("/data/long", &body).await;
+    stage.put("/data/short", b"hello").await;
+    stage.put("/data/empty", b"").await;
+    stage.put("/data/a%20b/%C3%A9%3F%26", b"odd").await;
+    stage.put("/sets/inside", b"of a prefix mount").await;
+    stage.put("/raw/uncached", b"of an uncached mount").await;
+    let etag = stage.get("/data/short").await.headers["etag"].clone();
+    let client = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
+    let odd = "/data/a b/\u{e9}?&";
+    let cases: Vec<(&str, Vec<(&str, &str)>)> = vec![
+        ("/data/long", vec![]),
+        ("/data/long", vec![("range", "bytes=100000-100099")]),
+        ("/data/long", vec![("range", "bytes=-7")]),
+        ("/data/long", vec![("range", "bytes=199990-")]),
+        ("/data/long", vec![("range", "bytes=200000-")]),
+        ("/data/long", vec![("range", "bytes=nonsense")]),
+        ("/data/short", vec![("if-match", &etag)]),
+        ("/data/short", vec![("if-match", "\"another\"")]),
+        ("/data/short", vec![("if-none-match", &etag)]),
+        ("/data/short", vec![("range", "bytes=1-2"), ("if-range", "\"another\"")]),
+        ("/data/short", vec![("x-amz-checksum-mode", "ENABLED")]),
+        ("/data/short", vec![("if-modified-since", "Fri, 01 Jan 2100 00:00:00 GMT")]),
+        ("/data/empty", vec![]),
+        ("/data/missing", vec![]),
+        ("/nowhere/x", vec![]),
+        ("/Not_A_Bucket/x", vec![]),
+        ("/sets/inside", vec![]),
+        ("/raw/uncached", vec![]),
+        (odd, vec![]),
+    ];
+    for (path, headers) in cases {
+        for (method, name) in [(LentReadMethod::Get, "GET"), (LentReadMethod::Head, "HEAD")] {
+            let sent = if path == odd { "/data/a%20b/%C3%A9%3F%26" } else { path };
+            let mut request = Request::new(name, sent);
+            for (name, value) in &headers {
+                request = request.header(name, value);
+            }
+            let over_http = of_http(&stage.send(&request, b"").await);
+            let lent = of_lent(&read(&client, asked(method, path, &headers)).await.unwrap());
+            assert_eq!(lent, over_http, "{name} {path} {headers:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_read_that_http_would_refuse() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("identities.toml");
+    let mine = "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"read\"]\n";
+    rules(&file, mine);
+    let identities = IdentityStore::load_file(&file).unwrap();
+    let (stage, socket) = stage_with(folder.path(), Some(identities)).await;
+    stage.put("/data/mine/x", b"for the other").await;
+    stage.put("/data/secret/x", b"not for the other").await;
+    let client = connect(&socket, "AKOTHER", "other-secret").await.unwrap();
+    let get = |path: &str| asked(LentReadMethod::Get, path, &[]);
+    let answer = read(&client, get("/data/mine/x")).await.unwrap();
+    assert_eq!((answer.head.status, answer.body.to_vec()), (200, b"for the other".to_vec()));
+    // Segments of dots are a part of the key, which is not there.
+    let refused = [("/data/secret/x", 403), ("/data/mine/../secret/x", 404), ("/sets/mine/x", 403)];
+    for (path, status) in refused {
+        let answer = read(&client, get(path)).await.unwrap();
+        assert_eq!(answer.head.status, status, "{path}");
+        assert!(!answer.body.to_vec().windows(3).any(|text| text == b"not"), "{path}");
+    }
+    // Its rule is gone, and then its key, while it is connected.
+    rules(&file, "");
+    for _ in 0..6000 {
+        if read(&client, get("/data/mine/x")).await.unwrap().head.status == 403 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(read(&client, get("/data/mine/x")).await.unwrap().head.status, 403);
+    let one = "[[identity]]\naccess_key = \"AKOWNER\"\nsecret_key = \"owner-secret\"\n";
+    std::fs::write(&file, one).unwrap();
+    let gone = loop {
+        match read(&client, get("/data/mine/x")).await {
+            Ok(answer) => assert_eq!(answer.head.status, 403),
+            Err(error) => break error,
+        }
+    };
+    let is_unknown =
+        matches!(gone, ClientLendingError::Refused { refusal: LendingRefusal::UnknownKey, .. });
+    assert!(is_unknown, "{gone}");
+    let metric = |name: &str| {
+        let families = stage.registry.gather();
+        let family = families.iter().find(|family| family.name() == name);
+        family.map(|family| family.get_metric()[0].get_gauge().get_value())
+    };
+    until(|| metric("verbs3_lending_clients") == Some(0.0)).await;
+    until(|| metric("verbs3_lending_memory_bytes") == Some(0.0)).await;
+}
+
+/// A claim as a thief would send it.
+fn claim(nonce: &[u8; 32], path: &str, change: impl FnOnce(&mut Request)) -> IdentityClaim {
+    let mut request = Request::new("GET", "/");
+    change(&mut request);
+    let access_key = &*request.access_key;
+    let text = ProofText { nonce, socket_path: path, access_key }.canonical_text();
+    let signed = sign_scope(&request, &sha256(text.as_bytes()));
+    IdentityClaim {
+        access_key: access_key.to_owned(),
+        stamp: signed.stamp,
+        scope: signed.scope,
+        signature: signed.signature,
+    }
+}
+
+fn try_claim(
+    socket: &Path,
+    claim: impl FnOnce(&[u8; 32]) -> IdentityClaim,
+) -> Result<(), LendingRefusal> {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let mut hello = [0; LendingHello::BYTES];
+    stream.read_exact(&mut hello).unwrap();
+    let hello = LendingHello::decode_hello(&hello).unwrap();
+    stream.write_all(&claim(&hello.nonce).encode_claim().unwrap()).unwrap();
+    let mut verdict = [0; LendingVerdict::BYTES];
+    stream.read_exact(&mut verdict).unwrap();
+    LendingVerdict::decode_verdict(verdict).unwrap().0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proof_is_of_one_connection_one_socket_and_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_stage, socket) = stage_with(folder.path(), None).await;
+    tokio::task::spawn_blocking(move || {
+        let path = socket.to_str().unwrap();
+        let mut stolen = None;
+        let good = try_claim(&socket, |nonce| {
+            let claim = claim(nonce, path, |_| ());
+            stolen = Some(claim.clone());
+            claim
+        });
+        assert_eq!(good, Ok(()));
+        let stolen = stolen.unwrap();
+        assert_eq!(try_claim(&socket, |_| stolen), Err(LendingRefusal::Signature), "replayed");
+        let other = |nonce: &[u8; 32]| claim(nonce, "/tmp/another.sock", |_| ());
+        assert_eq!(try_claim(&socket, other), Err(LendingRefusal::Signature));
+        let wrong =
+            |nonce: &[u8; 32]| claim(nonce, path, |request| request.secret_key = "wrong".into());
+        assert_eq!(try_claim(&socket, wrong), Err(LendingRefusal::Signature));
+        let nobody =
+            |nonce: &[u8; 32]| claim(nonce, path, |request| request.access_key = "NOBODY".into());
+        assert_eq!(try_claim(&socket, nobody), Err(LendingRefusal::UnknownKey));
+        let early = |nonce: &[u8; 32]| {
+            claim(nonce, path, |request| request.time -= time::Duration::minutes(20))
+        };
+        assert_eq!(try_claim(&socket, early), Err(LendingRefusal::Clock));
+        let of_sts = |nonce: &[u8; 32]| claim(nonce, path, |request| request.service = "sts");
+        assert_eq!(try_claim(&socket, of_sts), Err(LendingRefusal::Signature));
+        let empty = |nonce: &[u8; 32]| IdentityClaim {
+            signature: String::new(),
+            ..claim(nonce, path, |_| ())
+        };
+        assert_eq!(try_claim(&socket, empty), Err(LendingRefusal::Signature));
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_beyond_the_bound_are_refused_and_come_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("gateway.sock");
+    let stage = Stage::start_with(|setup| {
+        setup.settings.lending.socket = Some(socket.clone());
+        setup.settings.lending.clients_max = 1;
+    });
+    let _stage = stage.await;
+    let first = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
+    let second = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap_err();
+    let is_full =
+        matches!(second, ClientLendingError::Refused { refusal: LendingRefusal::Clients, .. });
+    assert!(is_full, "{second}");
+    drop(first);
+    while connect(&socket, ACCESS_KEY, SECRET_KEY).await.is_err() {}
+}

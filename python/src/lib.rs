@@ -1,0 +1,19 @@
+//! The native part of the Python package `verbs3`: the lending client, answers as buffers, and its
+//! errors as exceptions. What users see is in `verbs3/`.
+
+mod native_body;
+mod native_client;
+mod native_errors;
+
+use pyo3::prelude::*;
+
+/// `verbs3._native`
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::native_body::NativeBody;
+    #[pymodule_export]
+    use super::native_client::{NativeBatch, NativeClient};
+    #[pymodule_export]
+    use super::native_errors::{LendingError, LendingUnavailable, MemoryFull, RequestTooLong};
+}

@@ -1,0 +1,72 @@
+//! A body as Python's buffer. Views of it hold the object, and the object holds its part of the
+//! lent memory: nothing is used again while any view is left, whatever became of the client.
+
+use std::ffi::c_int;
+use std::slice;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use verbs3_lending_client::LentBody;
+
+/// The bytes of an answer, where they have landed.
+#[pyclass(frozen, module = "verbs3._native")]
+pub(crate) struct NativeBody {
+    body: LentBody,
+}
+
+impl NativeBody {
+    pub(crate) fn new(body: LentBody) -> Self {
+        Self { body }
+    }
+}
+
+#[pymethods]
+impl NativeBody {
+    fn __len__(&self) -> usize {
+        self.body.body_bytes()
+    }
+
+    /// Copies the body into a writable buffer that is as long, without the interpreter's lock.
+    fn copy_into(&self, py: Python<'_>, target: PyBuffer<u8>) -> PyResult<()> {
+        let bytes = self.body.body_bytes();
+        if target.readonly() || !target.is_c_contiguous() || target.len_bytes() != bytes {
+            let why = "the target has to be writable, contiguous, and as long as the body";
+            return Err(PyValueError::new_err(why));
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        let place = target.buf_ptr() as usize;
+        py.detach(|| {
+            // SAFETY: the buffer is exported, so its memory stays while `target` lives. It is
+            // writable, contiguous and `bytes` long. Bytes have no invalid values, and who writes
+            // to it meanwhile from another thread has asked for this copy as well.
+            let slice = unsafe { slice::from_raw_parts_mut(place as *mut u8, bytes) };
+            self.body.copy_body(slice);
+        });
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// Called by the interpreter alone, with a view to fill in.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("there is no view to fill in"));
+        }
+        let body = &slf.get().body;
+        let (address, bytes) = (body.body_address().as_ptr(), body.body_bytes());
+        // SAFETY: the address is good for as many bytes as long as the object lives, and the view
+        // takes a reference to it. It is read-only, and the gateway is done with these bytes.
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), address.cast(), bytes as isize, 1, flags)
+        };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}

@@ -1,0 +1,142 @@
+//! The lending client as Python objects. The interpreter's lock is given up while anything waits.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use verbs3_lending_client::{
+    FORWARDED_HEADERS, LendingClient, LendingClientOptions, LentAnswer, LentReadMethod,
+    LentReadRequest, ReadBatch,
+};
+
+use crate::native_body::NativeBody;
+use crate::native_errors::{WaitEnd, error_of_client};
+
+/// Status, headers, body.
+type AnswerParts<'py> = (u16, Vec<(String, Bound<'py, PyBytes>)>, NativeBody);
+
+/// A client of one gateway.
+#[pyclass(frozen, module = "verbs3._native")]
+pub(crate) struct NativeClient {
+    client: Arc<LendingClient>,
+}
+
+/// Reads that were asked for together.
+#[pyclass(frozen, module = "verbs3._native")]
+pub(crate) struct NativeBatch {
+    batch: Mutex<ReadBatch>,
+}
+
+#[pymethods]
+impl NativeClient {
+    #[new]
+    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
+    fn new(
+        py: Python<'_>,
+        socket: PathBuf,
+        access_key: String,
+        secret_key: String,
+        region: String,
+        memory_bytes: u64,
+        reads_max: u32,
+        reconnect_for: f64,
+    ) -> PyResult<Self> {
+        let reconnect_for = Duration::try_from_secs_f64(reconnect_for).unwrap_or_default();
+        let options = LendingClientOptions {
+            socket,
+            access_key,
+            secret_key,
+            region,
+            memory_bytes,
+            reads_max,
+            reconnect_for,
+        };
+        let connected = py.detach(|| LendingClient::connect(options));
+        connected.map(|client| Self { client }).map_err(|error| error_of_client(&error))
+    }
+
+    /// Reads one object or range; returns status, headers and body.
+    #[allow(clippy::too_many_arguments, reason = "one Python call")]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        is_head: bool,
+        bucket: String,
+        key: String,
+        headers: Vec<(String, String)>,
+        body_bytes: u64,
+    ) -> PyResult<AnswerParts<'py>> {
+        let request = build_request(is_head, bucket, key, headers);
+        let client = &self.client;
+        let answer = py.detach(|| client.read_object(&request, body_bytes, check_signals))?;
+        Ok(take_apart(py, answer))
+    }
+
+    /// Begins a batch.
+    fn begin_batch(&self) -> NativeBatch {
+        NativeBatch { batch: Mutex::new(self.client.begin_batch()) }
+    }
+
+    /// Headers that a read may carry.
+    #[staticmethod]
+    fn forwarded_headers() -> Vec<&'static str> {
+        FORWARDED_HEADERS.to_vec()
+    }
+}
+
+#[pymethods]
+impl NativeBatch {
+    /// Adds a GET, and returns its index.
+    fn add(
+        &self,
+        py: Python<'_>,
+        bucket: String,
+        key: String,
+        headers: Vec<(String, String)>,
+        body_bytes: u64,
+    ) -> PyResult<usize> {
+        let request = build_request(false, bucket, key, headers);
+        let batch = &self.batch;
+        let added = py.detach(|| {
+            let mut batch = batch.lock().unwrap_or_else(PoisonError::into_inner);
+            batch.add_read(&request, body_bytes)
+        });
+        added.map_err(|error| error_of_client(&error))
+    }
+
+    /// Returns the next answer that arrives, with its index. `None`: all have.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(usize, AnswerParts<'py>)>> {
+        let batch = &self.batch;
+        let answer = py.detach(|| {
+            // Who waits for the lock has given up the interpreter's, so nobody waits in a circle.
+            let mut batch = batch.lock().unwrap_or_else(PoisonError::into_inner);
+            batch.next_answer(check_signals)
+        })?;
+        Ok(answer.map(|answer| (answer.index, take_apart(py, answer.answer))))
+    }
+}
+
+fn build_request(
+    is_head: bool,
+    bucket: String,
+    key: String,
+    headers: Vec<(String, String)>,
+) -> LentReadRequest {
+    let method = if is_head { LentReadMethod::Head } else { LentReadMethod::Get };
+    LentReadRequest { method, bucket, key, headers }
+}
+
+/// Lets handlers of signals run, as any wait of Python does.
+fn check_signals() -> Result<(), WaitEnd> {
+    Python::attach(|py| py.check_signals()).map_err(WaitEnd::Python)
+}
+
+fn take_apart(py: Python<'_>, answer: LentAnswer) -> AnswerParts<'_> {
+    let LentAnswer { head, body } = answer;
+    let headers = head.headers.into_iter();
+    let headers = headers.map(|(name, value)| (name, PyBytes::new(py, &value))).collect();
+    (head.status, headers, NativeBody::new(body))
+}

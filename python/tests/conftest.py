@@ -1,0 +1,151 @@
+"""A `verbs3 dev` over a folder, with a socket for lent memory; clients of both kinds, and objects to read."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.config import Config
+
+import verbs3
+
+ACCESS_KEY, SECRET_KEY = "AKPYTHONTESTS", "a-secret-of-the-python-tests-0123456789"
+OTHER_KEY, OTHER_SECRET = "AKPYTHONOTHER", "another-secret-of-the-python-tests-0123"
+BUCKET = "datasets"
+
+IDENTITIES = f"""
+[[identity]]
+access_key = "{ACCESS_KEY}"
+secret_key = "{SECRET_KEY}"
+[[identity.allow]]
+mount = "*"
+rights = ["read", "write", "list", "delete", "admin"]
+[[identity]]
+access_key = "{OTHER_KEY}"
+secret_key = "{OTHER_SECRET}"
+[[identity.allow]]
+mount = "*"
+prefix = "open/"
+rights = ["read"]
+"""
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Gateway:
+    """A process that can be stopped and started again, at the same addresses."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.port, self.admin = free_port(), free_port()
+        self.socket = str(folder / "gateway.sock")
+        self.identities = folder / "identities.toml"
+        self.identities.write_text(IDENTITIES)
+        (folder / "dev.toml").write_text(
+            f"""
+[dev]
+dir = "{folder}/data"
+demo = false
+[gateway]
+listen = "127.0.0.1:{self.port}"
+admin_listen = "127.0.0.1:{self.admin}"
+identities = "{self.identities}"
+[gateway.lending]
+socket = "{self.socket}"
+"""
+        )
+        self.start()
+
+    def start(self):
+        with open(self.folder / "dev.log", "ab") as log:
+            command = [os.environ["PYTHON_BINARY"], "dev", "--config", str(self.folder / "dev.toml")]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        for _ in range(600):
+            if self.process.poll() is not None:
+                break
+            if Path(self.socket).exists():
+                return
+            time.sleep(0.1)
+        raise AssertionError((self.folder / "dev.log").read_text()[-4000:])
+
+    def stop(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        self.process.wait(60)
+
+    def metric(self, name):
+        import urllib.request
+
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        text = opener.open(f"http://127.0.0.1:{self.admin}/metrics").read().decode()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory):
+    # A socket's path is short.
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="v3py") as folder:
+        running = Gateway(Path(folder))
+        yield running
+        running.stop()
+
+
+def boto_arguments(gateway, access_key=ACCESS_KEY, secret_key=SECRET_KEY):
+    return {
+        "endpoint_url": f"http://127.0.0.1:{gateway.port}",
+        "aws_access_key_id": access_key,
+        "aws_secret_access_key": secret_key,
+        "region_name": "us-east-1",
+        "config": Config(proxies={}, retries={"max_attempts": 2}),
+    }
+
+
+@pytest.fixture(scope="session")
+def plain(gateway):
+    return boto3.client("s3", **boto_arguments(gateway))
+
+
+@pytest.fixture(scope="session")
+def fast(gateway):
+    return verbs3.client("s3", socket=gateway.socket, **boto_arguments(gateway))
+
+
+@pytest.fixture
+def reader(gateway):
+    return verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, memory="16MiB")
+
+
+def pattern(count, seed=1):
+    return bytes((at * seed) % 251 for at in range(count))
+
+
+@pytest.fixture(scope="session")
+def objects(plain):
+    """Name to bytes of what is there."""
+    made = {
+        "empty": b"",
+        "small": pattern(4096),
+        "odd": pattern(12_345),
+        "large": pattern(3_000_001, 7),
+        "open/a b/\u00e9?&+.txt": b"an odd name",
+    }
+    plain.create_bucket(Bucket=BUCKET)
+    for key, body in made.items():
+        plain.put_object(
+            Bucket=BUCKET,
+            Key=key,
+            Body=body,
+            ContentType="application/x-test",
+            CacheControl="max-age=7",
+            Metadata={"owner": "tests", "length": str(len(body))},
+        )
+    return made

@@ -1,0 +1,252 @@
+"""Reads into lent memory: every byte, no copy, and memory that is used again only when nobody looks at it."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import verbs3
+from conftest import ACCESS_KEY, BUCKET, OTHER_KEY, OTHER_SECRET, SECRET_KEY, pattern
+
+
+def test_objects_are_read_whole(reader, objects):
+    for _ in range(3):
+        for key, body in objects.items():
+            view = reader.read(BUCKET, key)
+            assert view.readonly and view == body, key
+
+
+def test_ranges_are_half_open(reader, objects):
+    body = objects["large"]
+    for start, stop in [(0, 1), (100, 4196), (2_999_999, 3_000_001), (2_999_999, 9_000_000), (0, 3_000_001)]:
+        assert reader.read(BUCKET, "large", (start, stop)) == body[start:stop]
+    assert reader.read(BUCKET, "large", "bytes=-5") == body[-5:]
+    for start, stop in [(5, 5), (-1, 4), (7, 3)]:
+        with pytest.raises(ValueError):
+            reader.read(BUCKET, "large", (start, stop))
+
+
+def test_errors_are_s3s(reader, objects, gateway):
+    cases = [
+        ("missing", {}, 404, "NoSuchKey"),
+        ("small", {"range": (5000, 6000)}, 416, "InvalidRange"),
+        ("small", {"if_match": '"another"'}, 412, "PreconditionFailed"),
+    ]
+    for key, arguments, status, code in cases:
+        with pytest.raises(verbs3.S3Error) as caught:
+            reader.read(BUCKET, key, **arguments)
+        assert (caught.value.status, caught.value.code) == (status, code)
+        assert caught.value.request_id
+    with pytest.raises(verbs3.S3Error, match="NoSuchBucket"):
+        reader.read("no-such-bucket", "small")
+    other = verbs3.connect(gateway.socket, access_key=OTHER_KEY, secret_key=OTHER_SECRET, memory="4MiB")
+    with pytest.raises(verbs3.S3Error, match="AccessDenied"):
+        other.read(BUCKET, "small")
+    assert other.read(BUCKET, "open/a b/\u00e9?&+.txt") == b"an odd name"
+    with pytest.raises(verbs3.LendingUnavailable, match="signature"):
+        verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=OTHER_SECRET)
+    with pytest.raises(verbs3.LendingUnavailable, match="gateway.lending.socket"):
+        verbs3.connect("/nowhere.sock", access_key=ACCESS_KEY, secret_key=SECRET_KEY)
+
+
+def test_a_buffer_of_the_caller_is_filled(reader, objects):
+    target = bytearray(5000)
+    assert reader.read(BUCKET, "small", into=target) == 4096
+    assert target[:4096] == objects["small"] and target[4096:] == bytes(904)
+    with pytest.raises(ValueError):
+        reader.read(BUCKET, "odd", into=bytearray(100))
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        reader.read(BUCKET, "small", into=bytes(5000))
+    assert reader.read(BUCKET, "empty", into=bytearray(1)) == 0
+
+
+def test_views_outlive_everything(gateway, objects):
+    reader = verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, memory="8MiB")
+    view = reader.read(BUCKET, "large")
+    part = view[10:20]
+    view.release()
+    for _ in range(20):
+        assert reader.read(BUCKET, "large") == objects["large"]
+    assert part == objects["large"][10:20], "its memory was used again"
+    del reader
+    gc.collect()
+    assert part == objects["large"][10:20]
+
+
+def test_memory_that_is_full_says_so_and_is_free_again(gateway, objects):
+    reader = verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, memory="8MiB", reads_max=4)
+    held = []
+    with pytest.raises(verbs3.MemoryFull):
+        for _ in range(10):
+            held.append(reader.read(BUCKET, "large", (0, 3_000_000)))
+    assert len(held) == 2
+    assert all(view == objects["large"][:3_000_000] for view in held)
+    held[0].release()
+    assert reader.read(BUCKET, "large", (0, 3_000_000)) == objects["large"][:3_000_000]
+
+
+def test_many_reads_come_in_the_order_of_arrival(reader, objects):
+    reads = [(BUCKET, "large", (at * 1000, at * 1000 + 1 + at)) for at in range(300)]
+    seen = set()
+    for index, view in reader.read_many(reads):
+        assert view == objects["large"][index * 1000 : index * 1001 + 1]
+        seen.add(index)
+    assert seen == set(range(300))
+    with pytest.raises(verbs3.S3Error, match="NoSuchKey"):
+        list(reader.read_many([(BUCKET, "small"), (BUCKET, "missing")]))
+    # Given up half way: nothing is lost.
+    for _ in range(100):
+        for _, view in reader.read_many(reads[:20]):
+            assert view is not None
+            break
+    assert reader.read(BUCKET, "small") == objects["small"]
+
+
+def test_threads_read_beside_each_other(reader, objects):
+    wrong = []
+
+    def read(seed):
+        for at in range(100):
+            start = (seed * 7919 + at * 104_729) % 2_900_000
+            if reader.read(BUCKET, "large", (start, start + 5000)) != objects["large"][start : start + 5000]:
+                wrong.append((seed, at))
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_child_connects_anew_and_leaves_its_parent_alone(reader, objects, gateway):
+    view = reader.read(BUCKET, "small")
+    stop = threading.Event()
+    wrong = []
+
+    def keep_reading():
+        while not stop.is_set():
+            if reader.read(BUCKET, "odd") != objects["odd"]:
+                wrong.append(1)
+
+    busy = threading.Thread(target=keep_reading)
+    busy.start()
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    good = all(reader.read(BUCKET, key) == body for key, body in objects.items())
+                    status = 0 if good and view == objects["small"] else 2
+                finally:
+                    os._exit(status)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        stop.set()
+        busy.join()
+    assert wrong == []
+    assert view == objects["small"] and reader.read(BUCKET, "large") == objects["large"]
+
+
+def test_a_gateway_that_restarts_is_waited_for(tmp_path, objects, gateway):
+    import tempfile
+    from pathlib import Path
+
+    from conftest import Gateway, boto_arguments
+
+    import boto3
+
+    with tempfile.TemporaryDirectory(prefix="v3py") as folder:
+        own = Gateway(Path(folder))
+        try:
+            plain = boto3.client("s3", **boto_arguments(own))
+            plain.create_bucket(Bucket=BUCKET)
+            plain.put_object(Bucket=BUCKET, Key="x", Body=pattern(50_000))
+            reader = verbs3.connect(own.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, memory="4MiB", reconnect_for=60)
+            before = reader.read(BUCKET, "x")
+            done, failed = [], []
+
+            def keep_reading():
+                try:
+                    while len(done) < 400 or own.restarted < 2:
+                        done.append(reader.read(BUCKET, "x") == pattern(50_000))
+                except Exception as error:  # noqa: BLE001 - told by the assertion below
+                    failed.append(error)
+
+            own.restarted = 0
+            busy = threading.Thread(target=keep_reading)
+            busy.start()
+            for how in (signal.SIGTERM, signal.SIGKILL):
+                own.stop(how)
+                own.start()
+                own.restarted += 1
+            busy.join(120)
+            assert failed == [] and not busy.is_alive() and all(done)
+            assert before == pattern(50_000), "what was read before stays"
+        finally:
+            own.stop()
+
+
+READER = """
+import sys, verbs3
+reader = verbs3.connect(sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3], memory="8MiB")
+print("reading", flush=True)
+while True:
+    for _ in reader.read_many([("datasets", "large", (at, at + 200_000)) for at in range(0, 2_000_000, 100_000)]):
+        pass
+"""
+
+
+def test_killed_readers_leave_nothing_behind(gateway, objects):
+    for _ in range(10):
+        command = [sys.executable, "-c", READER, gateway.socket, ACCESS_KEY, SECRET_KEY]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert child.stdout.readline() == b"reading\n"
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    import time
+
+    gc.collect()
+    for _ in range(300):
+        if gateway.metric("verbs3_lending_reads_in_flight") == 0:
+            break
+        time.sleep(0.1)
+    assert gateway.metric("verbs3_lending_reads_in_flight") == 0
+    assert gateway.metric("verbs3_gateway_requests_in_flight ") == 0
+
+
+def test_an_interrupt_ends_a_wait():
+    """A wait for a gateway that does not come back is a wait that a signal ends."""
+    code = """
+import signal, sys, threading, os, verbs3
+reader = verbs3.connect(sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3], reconnect_for=600)
+print("connected", flush=True)
+sys.stdin.readline()
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    reader.read("datasets", "x")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    import tempfile
+    from pathlib import Path
+
+    from conftest import Gateway
+
+    with tempfile.TemporaryDirectory(prefix="v3py") as folder:
+        own = Gateway(Path(folder))
+        command = [sys.executable, "-c", code, own.socket, ACCESS_KEY, SECRET_KEY]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert child.stdout.readline() == "connected\n"
+            own.stop()
+            out, _ = child.communicate("go\n", timeout=60)
+            assert out == "interrupted\n"
+        finally:
+            child.kill()
+            child.wait()

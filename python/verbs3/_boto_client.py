@@ -1,0 +1,221 @@
+"""boto3's own S3 client, whose GetObject and HeadObject go by lent memory where they can.
+
+botocore builds the request, and parses the answer, retries and raises as ever: only the sending is
+replaced (its event `before-send`). So responses and exceptions are boto3's own.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import warnings
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from . import _native
+from ._credentials import Credentials, find_region, find_socket
+from ._reader import EXPECTED_BYTES, Reader, bytes_of, expected_bytes, headers_of
+
+_FORWARDED = frozenset(_native.NativeClient.forwarded_headers())
+# They change nothing, or say who asks, which the connection has proven.
+_IGNORED = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "amz-sdk-invocation-id",
+        "amz-sdk-request",
+        "authorization",
+        "connection",
+        "host",
+        "user-agent",
+        "x-amz-content-sha256",
+        "x-amz-date",
+        "x-amz-user-agent",
+    }
+)
+_notice = threading.Lock()
+_noticed: set[str] = set()
+
+
+def client(service_name: str, *args: Any, **kwargs: Any) -> Any:
+    """Returns a boto3 client of `service_name`; for `"s3"`, its reads go by lent memory.
+
+    Takes what `boto3.client` takes, and `socket`, `memory`, `reads_max` (see `connect`), and
+    `session`, a boto3 session. Without a gateway's socket it is a plain boto3 client over HTTP, and
+    says so once.
+    """
+    import boto3
+
+    socket, session = kwargs.pop("socket", None), kwargs.pop("session", None)
+    memory, reads_max = kwargs.pop("memory", "64MiB"), kwargs.pop("reads_max", 64)
+    session = session or boto3.session.Session()
+    made = session.client(service_name, *args, **kwargs)
+    if service_name != "s3":
+        return made
+    path = find_socket(socket)
+    try:
+        native = _native.NativeClient(
+            path,
+            *_key_of(session, kwargs),
+            region=find_region(made.meta.region_name),
+            memory_bytes=bytes_of(memory),
+            reads_max=reads_max,
+            # HTTP is there meanwhile.
+            reconnect_for=0.0,
+        )
+    except (_native.LendingError, ValueError) as error:
+        _say_once(path, error)
+        return made
+    fast = _FastReads(native, urlsplit(made.meta.endpoint_url).netloc)
+    for operation in ("GetObject", "HeadObject"):
+        made.meta.events.register_last(f"before-send.s3.{operation}", fast)
+    made.verbs3 = fast
+    return made
+
+
+def _key_of(session: Any, kwargs: dict[str, Any]) -> tuple[str, str]:
+    if kwargs.get("aws_access_key_id"):
+        found = Credentials(kwargs["aws_access_key_id"], kwargs.get("aws_secret_access_key") or "")
+        token = kwargs.get("aws_session_token")
+    else:
+        known = session.get_credentials()
+        if known is None:
+            raise ValueError("there is no access key")
+        frozen = known.get_frozen_credentials()
+        found, token = Credentials(frozen.access_key, frozen.secret_key), frozen.token
+    if token:
+        raise ValueError("temporary credentials prove nothing to a gateway")
+    return found.access_key, found.secret_key
+
+
+def _say_once(path: str, error: Exception) -> None:
+    with _notice:
+        if path in _noticed:
+            return
+        _noticed.add(path)
+    warnings.warn(f"verbs3 reads over HTTP: {error}", stacklevel=3)
+
+
+class _FastReads:
+    """The handler that sends reads by lent memory. `fast` and `slow` count what went which way."""
+
+    def __init__(self, native: _native.NativeClient, host: str):
+        self._native = native
+        self._host = host
+        self.reader = Reader(native)
+        self.fast = 0
+        self.slow = 0
+
+    def __call__(self, request: Any, **_: Any) -> Any:
+        answer = self._send(request)
+        if answer is None:
+            self.slow += 1
+        else:
+            self.fast += 1
+        return answer
+
+    def _send(self, request: Any) -> Any:
+        """Returns an answer as HTTP's would be. `None`: this read goes over HTTP."""
+        from botocore.awsrequest import AWSResponse
+
+        target = self._target(request.url)
+        headers = _forwarded(request.headers)
+        if target is None or headers is None:
+            return None
+        is_head = request.method == "HEAD"
+        wanted = next((value for name, value in headers if name == "range"), None)
+        expected = EXPECTED_BYTES if wanted is None else expected_bytes(wanted)
+        try:
+            status, answered, body = self._native.read(is_head, *target, headers, expected)
+        except _native.LendingError:
+            # Too long for this way, no memory left, or the gateway is away: HTTP knows what to say.
+            return None
+        return AWSResponse(request.url, status, headers_of(answered), _LentRaw(body))
+
+    def _target(self, url: str) -> tuple[str, str] | None:
+        """Bucket and key; `None` if the URL asks for anything else, too."""
+        parts = urlsplit(url)
+        if parts.query not in ("", "x-id=GetObject", "x-id=HeadObject"):
+            return None
+        if parts.netloc == self._host:
+            bucket, _, key = parts.path[1:].partition("/")
+        elif parts.netloc.endswith(f".{self._host}"):
+            bucket, key = parts.netloc.removesuffix(f".{self._host}"), parts.path[1:]
+        else:
+            return None
+        bucket, key = unquote(bucket), unquote(key)
+        return (bucket, key) if bucket and key else None
+
+
+def _forwarded(headers: Any) -> list[tuple[str, str]] | None:
+    """Headers that change the answer. `None`: one does that lent memory does not know."""
+    forwarded = []
+    for name, value in headers.items():
+        name = name.lower()
+        if name in _FORWARDED:
+            forwarded.append((name, value.decode("latin-1") if isinstance(value, bytes) else value))
+        elif name not in _IGNORED:
+            return None
+    return forwarded
+
+
+class _LentRaw(io.RawIOBase):
+    """A body that reads as urllib3's does. Its memory is given back at its end, or when closed."""
+
+    def __init__(self, body: _native.NativeBody):
+        self._view: memoryview | None = memoryview(body)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, amt: int | None = None, **_: Any) -> bytes:
+        taken = self._take(amt)
+        if taken is None:
+            return b""
+        data = bytes(taken)
+        taken.release()
+        self._end_if_done()
+        return data
+
+    def readinto(self, target: Any) -> int:
+        room = memoryview(target).cast("B")
+        taken = self._take(len(room))
+        if taken is None:
+            return 0
+        count = len(taken)
+        room[:count] = taken
+        taken.release()
+        self._end_if_done()
+        return count
+
+    def stream(self, amt: int = 65536, **_: Any):
+        while data := self.read(amt):
+            yield data
+
+    def release_conn(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._drop()
+        super().close()
+
+    def _take(self, amt: int | None) -> memoryview | None:
+        if self._view is None:
+            return None
+        end = len(self._view) if amt is None or amt < 0 else min(self._at + amt, len(self._view))
+        taken = self._view[self._at : end]
+        self._at = end
+        return taken
+
+    def _end_if_done(self) -> None:
+        if self._view is not None and self._at == len(self._view):
+            self._drop()
+
+    def _drop(self) -> None:
+        view, self._view = self._view, None
+        if view is not None:
+            view.release()
