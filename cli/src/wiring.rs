@@ -21,6 +21,7 @@ pub mod telemetry;
 pub mod tier;
 pub mod transports;
 pub mod trusted_cluster;
+pub mod webhook;
 pub mod worker;
 
 use anyhow::Context;

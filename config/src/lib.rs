@@ -22,6 +22,7 @@ mod tcp;
 mod telemetry;
 mod ufs;
 mod verbs;
+mod webhook;
 
 pub use cluster::{ClusterSettings, ClusterWorkerSettings};
 pub use cluster_secret::{
@@ -58,3 +59,4 @@ pub use verbs3_settings::{
     ByteSize, ConfigError, ConfigProblem, ConfigSecret, MemorySettings, ProblemSeverity,
     SecretError, SettingOrigin, TimePeriod,
 };
+pub use webhook::{WebhookSettings, WebhookTlsSettings};

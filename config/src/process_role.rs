@@ -9,6 +9,7 @@ pub enum ProcessRole {
     Worker,
     Coordinator,
     Dev,
+    Webhook,
 }
 
 impl Display for ProcessRole {
@@ -18,6 +19,7 @@ impl Display for ProcessRole {
             Self::Worker => "worker",
             Self::Coordinator => "coordinator",
             Self::Dev => "dev",
+            Self::Webhook => "webhook",
         })
     }
 }

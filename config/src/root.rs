@@ -12,12 +12,14 @@ use crate::tcp::TcpSettings;
 use crate::telemetry::TelemetrySettings;
 use crate::ufs::UfsSettings;
 use crate::verbs::VerbsSettings;
+use crate::webhook::WebhookSettings;
 use verbs3_cache_worker::WorkerSettings;
 use verbs3_gateway::GatewaySettings;
 
 /// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but
 /// `gateway`, `coordinator` and `dev`; `coordinator` only `cluster` and its own; `dev` all but
-/// `coordinator`.
+/// `coordinator`. `webhook` reads its own alone. Every process reads `process` and
+/// `log`.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct RootSettings {
@@ -57,4 +59,7 @@ pub struct RootSettings {
     /// What is told to an OpenTelemetry receiver.
     #[setting(table)]
     pub telemetry: TelemetrySettings,
+    /// Variables for pods of Kubernetes.
+    #[setting(table)]
+    pub webhook: WebhookSettings,
 }

@@ -24,7 +24,6 @@ mod server;
 mod sigv2;
 mod sigv4;
 mod stall_guard;
-mod tls;
 
 pub use admin::{AdminEndpoints, AdminLimits, ReadinessCheck};
 pub(crate) use connection_caller::ConnectionCaller;
@@ -36,4 +35,3 @@ pub(crate) use lenient_headers::{LenientRoute, plain_range};
 pub use rate_floor::RateMin;
 pub(crate) use server::HttpServer;
 pub use server::{HttpListener, ListenError};
-pub use tls::{TlsError, TlsFiles};

@@ -38,6 +38,7 @@ pub enum RoleArgument {
     Worker,
     Coordinator,
     Dev,
+    Webhook,
 }
 
 impl RoleArgument {
@@ -48,6 +49,7 @@ impl RoleArgument {
             Self::Worker => ProcessRole::Worker,
             Self::Coordinator => ProcessRole::Coordinator,
             Self::Dev => ProcessRole::Dev,
+            Self::Webhook => ProcessRole::Webhook,
         }
     }
 }

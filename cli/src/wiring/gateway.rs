@@ -57,6 +57,7 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         process,
         log: _,
         telemetry,
+        webhook: _,
     } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;

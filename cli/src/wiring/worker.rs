@@ -45,6 +45,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         process,
         log: _,
         telemetry,
+        webhook: _,
     } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
