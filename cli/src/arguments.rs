@@ -59,6 +59,8 @@ pub enum TopLevelCommand {
     Coordinator(ServeArguments),
     /// In Kubernetes: gives pods the variables of their node's endpoint
     Webhook(ServeArguments),
+    /// In Kubernetes: runs the preload jobs that resources ask for
+    Controller(ServeArguments),
     /// Load objects into the cache before anybody reads them
     Preload(Box<PreloadArguments>),
     /// Where objects are cached, that they have changed, that they are to go or to stay

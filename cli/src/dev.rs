@@ -72,6 +72,7 @@ pub async fn run_dev(
         log: _,
         telemetry,
         webhook: _,
+        controller: _,
     } = config;
     let DevSettings { dir, workers, disk, coordinator: coordinator_listen, demo } = &dev;
 

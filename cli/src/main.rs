@@ -51,6 +51,11 @@ fn main() -> ExitCode {
             verbs3_config::ProcessRole::Webhook,
             wiring::webhook::run_webhook,
         ),
+        TopLevelCommand::Controller(arguments) => process::run_process(
+            &arguments.launch_options(),
+            verbs3_config::ProcessRole::Controller,
+            wiring::controller::run_controller,
+        ),
         TopLevelCommand::Config(ConfigCommand::Check(arguments)) => {
             command::config::check_config(&arguments)
         }

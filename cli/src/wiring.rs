@@ -6,6 +6,7 @@
 mod activity_report;
 pub mod activity_reporter;
 pub mod admin_limits;
+pub mod controller;
 pub mod coordinator;
 pub mod coordinator_client;
 pub mod followers;

@@ -3,6 +3,7 @@
 
 mod certificates;
 mod cluster;
+mod controller;
 mod coordinator;
 mod disk;
 mod gateway;
@@ -44,6 +45,7 @@ pub(crate) fn check_config(
         log,
         telemetry,
         webhook,
+        controller,
     } = config;
     cluster::check_cluster(cluster, roles, &mut findings);
     cluster::check_list(cluster, mount, roles, &mut findings);
@@ -75,6 +77,7 @@ pub(crate) fn check_config(
     }
     telemetry::check_telemetry(telemetry, &mut findings);
     webhook::check_webhook(webhook, roles, &mut findings);
+    controller::check_controller(controller, roles, &mut findings);
     host_files::check_surroundings(config, roles, environment, &mut findings);
     findings.problems
 }

@@ -197,6 +197,7 @@ pub fn roles_in(file: &Path) -> Result<Vec<ProcessRole>, ConfigError> {
         ProcessRole::Coordinator,
         ProcessRole::Dev,
         ProcessRole::Webhook,
+        ProcessRole::Controller,
     ];
     Ok(roles.into_iter().filter(|role| table.contains_key(&role.to_string())).collect())
 }

@@ -6,6 +6,7 @@ mod check;
 mod cluster;
 mod cluster_secret;
 mod cluster_tls;
+mod controller;
 mod coordinator;
 mod dev;
 mod effective_settings;
@@ -29,6 +30,7 @@ pub use cluster_secret::{
     ClusterSecretError, ClusterSecretTexts, SECRET_BYTES_MIN, WeakSecret, check_strength,
 };
 pub use cluster_tls::{ClusterTlsFiles, ClusterTlsMode, ClusterTlsSettings};
+pub use controller::ControllerSettings;
 pub use coordinator::{
     CoordinatorConsoleSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,
 };

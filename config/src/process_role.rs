@@ -10,6 +10,7 @@ pub enum ProcessRole {
     Coordinator,
     Dev,
     Webhook,
+    Controller,
 }
 
 impl Display for ProcessRole {
@@ -20,6 +21,7 @@ impl Display for ProcessRole {
             Self::Coordinator => "coordinator",
             Self::Dev => "dev",
             Self::Webhook => "webhook",
+            Self::Controller => "controller",
         })
     }
 }

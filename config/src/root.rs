@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use verbs3_settings::SettingsTable;
 
 use crate::cluster::ClusterSettings;
+use crate::controller::ControllerSettings;
 use crate::coordinator::CoordinatorSettings;
 use crate::dev::DevSettings;
 use crate::mount::MountSettings;
@@ -18,7 +19,7 @@ use verbs3_gateway::GatewaySettings;
 
 /// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but
 /// `gateway`, `coordinator` and `dev`; `coordinator` only `cluster` and its own; `dev` all but
-/// `coordinator`. `webhook` reads its own alone. Every process reads `process` and
+/// `coordinator`. `webhook` and `controller` read their own alone. Every process reads `process` and
 /// `log`.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
@@ -62,4 +63,7 @@ pub struct RootSettings {
     /// Variables for pods of Kubernetes.
     #[setting(table)]
     pub webhook: WebhookSettings,
+    /// Preload jobs as resources of Kubernetes.
+    #[setting(table)]
+    pub controller: ControllerSettings,
 }

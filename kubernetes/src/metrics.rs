@@ -6,7 +6,7 @@ use verbs3_metrics::{MetricFamily, MetricLabel, MetricsTable, MetricsTableDescri
 
 /// Describes every metric of this crate, for the document.
 pub fn describe_metrics() -> Vec<MetricsTableDescription> {
-    vec![WebhookMetrics::describe_table()]
+    vec![WebhookMetrics::describe_table(), ControllerMetrics::describe_table()]
 }
 
 /// The webhook for pods.
@@ -33,6 +33,36 @@ pub struct WebhookMetrics {
     /// When the webhook's certificate ends, in seconds since 1970.
     #[metric("verbs3_webhook_tls_certificate_not_after")]
     pub(crate) tls_not_after: IntGauge,
+}
+
+/// The controller of `Preload` resources.
+#[derive(MetricsTable)]
+#[metrics(prefix = "verbs3_controller")]
+pub struct ControllerMetrics {
+    /// What was done for resources.
+    #[metric(labels(work))]
+    pub(crate) work: MetricFamily<PreloadWork, IntCounter>,
+    /// Resources whose job is not over.
+    pub(crate) resources: IntGauge,
+    /// Resources that nothing is done for: beyond `controller.resources_max`, or unreadable.
+    pub(crate) left_out: IntGauge,
+}
+
+/// One step of work on a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, MetricLabel)]
+pub(crate) enum PreloadWork {
+    /// The endpoint told of the job, or took it.
+    Looked,
+    /// The endpoint refused, or did not answer.
+    Refused,
+    /// The API server refused, or did not answer.
+    ApiFailed,
+    /// The job was over.
+    Ended,
+    /// The job was stopped with its resource.
+    Stopped,
+    /// The resource went, and its job could not be stopped.
+    Abandoned,
 }
 
 /// What a request got.

@@ -39,6 +39,7 @@ pub enum RoleArgument {
     Coordinator,
     Dev,
     Webhook,
+    Controller,
 }
 
 impl RoleArgument {
@@ -50,6 +51,7 @@ impl RoleArgument {
             Self::Coordinator => ProcessRole::Coordinator,
             Self::Dev => ProcessRole::Dev,
             Self::Webhook => ProcessRole::Webhook,
+            Self::Controller => ProcessRole::Controller,
         }
     }
 }

@@ -52,6 +52,7 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         log: _,
         telemetry: _,
         webhook: _,
+        controller: _,
     } = config;
     let registry = Registry::new();
     let cluster = TrustedCluster::load(cluster)?;

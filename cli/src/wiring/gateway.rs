@@ -58,6 +58,7 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         log: _,
         telemetry,
         webhook: _,
+        controller: _,
     } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;

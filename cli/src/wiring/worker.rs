@@ -46,6 +46,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         log: _,
         telemetry,
         webhook: _,
+        controller: _,
     } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;

@@ -178,7 +178,7 @@ impl ReviewDesk {
             Ok(answered) => answered,
             Err(refusal) => {
                 if self.warning.may_warn(std::time::Instant::now()) {
-                    warn!(%address, reason = refusal.reason, "a request was not answered");
+                    warn!(%address, reason = refusal.answer_text, "a request was not answered");
                 }
                 (refusal.outcome, refusal.answer())
             }
@@ -193,9 +193,9 @@ impl ReviewDesk {
         address: IpAddr,
     ) -> Result<(ReviewOutcome, Response<Full<Bytes>>), ReviewRefusal> {
         let WebhookLimits { review_bytes_max, body_deadline, .. } = self.server.limits;
-        let refuse = |status, reason: String| ReviewRefusal {
+        let refuse = |status, answer_text: String| ReviewRefusal {
             status,
-            reason,
+            answer_text,
             outcome: ReviewOutcome::Malformed,
         };
         if request.uri().path() != PATH {
@@ -221,7 +221,7 @@ impl ReviewDesk {
         let (Some(_share), Ok(_place)) = (share, self.places.acquire().await) else {
             return Err(ReviewRefusal {
                 status: StatusCode::SERVICE_UNAVAILABLE,
-                reason: "too many reviews of this address are on their way".to_owned(),
+                answer_text: "too many reviews of this address are on their way".to_owned(),
                 outcome: ReviewOutcome::Busy,
             });
         };
@@ -257,13 +257,14 @@ impl ReviewDesk {
 /// Why a request gets no review.
 struct ReviewRefusal {
     status: StatusCode,
-    reason: String,
+    /// What the caller is told.
+    answer_text: String,
     outcome: ReviewOutcome,
 }
 
 impl ReviewRefusal {
     fn answer(self) -> Response<Full<Bytes>> {
-        let mut answer = Response::new(Full::new(Bytes::from(format!("{}\n", self.reason))));
+        let mut answer = Response::new(Full::new(Bytes::from(format!("{}\n", self.answer_text))));
         *answer.status_mut() = self.status;
         answer
     }
