@@ -126,7 +126,7 @@ class ApiServer:
         """Creates a document in its place. `where`: its namespace, if it does not say."""
         group = document["apiVersion"]
         root = f"/apis/{group}" if "/" in group else f"/api/{group}"
-        plural = {"NetworkPolicy": "networkpolicies", "PodSecurityPolicy": "podsecuritypolicies"}.get(document["kind"], document["kind"].lower() + "s")
+        plural = document["kind"].lower() + "s"
         namespace = document["metadata"].get("namespace") or where
         place = f"/namespaces/{namespace}" if namespace else ""
         return self.ask("POST", f"{root}{place}/{plural}", document)
