@@ -57,6 +57,10 @@ pub enum TopLevelCommand {
     Worker(WorkerArguments),
     /// Membership and the placement map of a cluster
     Coordinator(ServeArguments),
+    /// In Kubernetes: gives pods the variables of their node's endpoint
+    Webhook(ServeArguments),
+    /// In Kubernetes: runs the preload jobs that resources ask for
+    Controller(ServeArguments),
     /// Load objects into the cache before anybody reads them
     Preload(Box<PreloadArguments>),
     /// Where objects are cached, that they have changed, that they are to go or to stay
@@ -111,8 +115,7 @@ pub struct DevArguments {
     common: CommonArguments,
 }
 
-/// Arguments of a command that serves until it is stopped. `gateway`, `worker` and `coordinator`
-/// share them.
+/// Arguments of a command that serves until it is stopped. All roles share them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -275,6 +278,7 @@ mod tests {
             include_str!("../../docs/operations.md"),
             include_str!("../../docs/performance.md"),
             include_str!("../../docs/capacity.md"),
+            include_str!("../../docs/kubernetes.md"),
         ];
         let commands: Vec<Vec<String>> = documents.into_iter().flat_map(commands).collect();
         for words in &commands {

@@ -71,6 +71,8 @@ pub async fn run_dev(
         process,
         log: _,
         telemetry,
+        webhook: _,
+        controller: _,
     } = config;
     let DevSettings { dir, workers, disk, coordinator: coordinator_listen, demo } = &dev;
 

@@ -46,6 +46,16 @@ fn main() -> ExitCode {
             verbs3_config::ProcessRole::Coordinator,
             wiring::coordinator::run_coordinator,
         ),
+        TopLevelCommand::Webhook(arguments) => process::run_process(
+            &arguments.launch_options(),
+            verbs3_config::ProcessRole::Webhook,
+            wiring::webhook::run_webhook,
+        ),
+        TopLevelCommand::Controller(arguments) => process::run_process(
+            &arguments.launch_options(),
+            verbs3_config::ProcessRole::Controller,
+            wiring::controller::run_controller,
+        ),
         TopLevelCommand::Config(ConfigCommand::Check(arguments)) => {
             command::config::check_config(&arguments)
         }

@@ -6,6 +6,7 @@
 mod activity_report;
 pub mod activity_reporter;
 pub mod admin_limits;
+pub mod controller;
 pub mod coordinator;
 pub mod coordinator_client;
 pub mod followers;
@@ -21,6 +22,7 @@ pub mod telemetry;
 pub mod tier;
 pub mod transports;
 pub mod trusted_cluster;
+pub mod webhook;
 pub mod worker;
 
 use anyhow::Context;

@@ -3,6 +3,7 @@
 
 mod certificates;
 mod cluster;
+mod controller;
 mod coordinator;
 mod disk;
 mod gateway;
@@ -12,6 +13,7 @@ mod store_identity;
 mod telemetry;
 mod ufs;
 mod verbs;
+mod webhook;
 mod worker;
 
 use crate::environment::EnvironmentLayer;
@@ -42,6 +44,8 @@ pub(crate) fn check_config(
         process: _,
         log,
         telemetry,
+        webhook,
+        controller,
     } = config;
     cluster::check_cluster(cluster, roles, &mut findings);
     cluster::check_list(cluster, mount, roles, &mut findings);
@@ -72,6 +76,8 @@ pub(crate) fn check_config(
         findings.add_error("log.level", "is empty; write a level, such as \"info\"");
     }
     telemetry::check_telemetry(telemetry, &mut findings);
+    webhook::check_webhook(webhook, roles, &mut findings);
+    controller::check_controller(controller, roles, &mut findings);
     host_files::check_surroundings(config, roles, environment, &mut findings);
     findings.problems
 }

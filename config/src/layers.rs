@@ -191,8 +191,14 @@ fn note_origins(
 /// The roles whose sections a file has.
 pub fn roles_in(file: &Path) -> Result<Vec<ProcessRole>, ConfigError> {
     let table = read_file(file).map_err(|problem| ConfigError(vec![problem]))?;
-    let roles =
-        [ProcessRole::Gateway, ProcessRole::Worker, ProcessRole::Coordinator, ProcessRole::Dev];
+    let roles = [
+        ProcessRole::Gateway,
+        ProcessRole::Worker,
+        ProcessRole::Coordinator,
+        ProcessRole::Dev,
+        ProcessRole::Webhook,
+        ProcessRole::Controller,
+    ];
     Ok(roles.into_iter().filter(|role| table.contains_key(&role.to_string())).collect())
 }
 

@@ -9,6 +9,8 @@ pub enum ProcessRole {
     Worker,
     Coordinator,
     Dev,
+    Webhook,
+    Controller,
 }
 
 impl Display for ProcessRole {
@@ -18,6 +20,8 @@ impl Display for ProcessRole {
             Self::Worker => "worker",
             Self::Coordinator => "coordinator",
             Self::Dev => "dev",
+            Self::Webhook => "webhook",
+            Self::Controller => "controller",
         })
     }
 }

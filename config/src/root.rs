@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use verbs3_settings::SettingsTable;
 
 use crate::cluster::ClusterSettings;
+use crate::controller::ControllerSettings;
 use crate::coordinator::CoordinatorSettings;
 use crate::dev::DevSettings;
 use crate::mount::MountSettings;
@@ -12,12 +13,14 @@ use crate::tcp::TcpSettings;
 use crate::telemetry::TelemetrySettings;
 use crate::ufs::UfsSettings;
 use crate::verbs::VerbsSettings;
+use crate::webhook::WebhookSettings;
 use verbs3_cache_worker::WorkerSettings;
 use verbs3_gateway::GatewaySettings;
 
 /// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but
 /// `gateway`, `coordinator` and `dev`; `coordinator` only `cluster` and its own; `dev` all but
-/// `coordinator`.
+/// `coordinator`. `webhook` and `controller` read their own alone. Every process reads `process` and
+/// `log`.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct RootSettings {
@@ -57,4 +60,10 @@ pub struct RootSettings {
     /// What is told to an OpenTelemetry receiver.
     #[setting(table)]
     pub telemetry: TelemetrySettings,
+    /// Variables for pods of Kubernetes.
+    #[setting(table)]
+    pub webhook: WebhookSettings,
+    /// Preload jobs as resources of Kubernetes.
+    #[setting(table)]
+    pub controller: ControllerSettings,
 }

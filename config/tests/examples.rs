@@ -33,7 +33,7 @@ const CLUSTER: [(&str, &str); 3] = [
     ("ufs.endpoint", "\"https://rgw.example:8443\""),
 ];
 
-const EXAMPLES: [Example; 4] = [
+const EXAMPLES: [Example; 6] = [
     Example {
         file: "dev.toml",
         role: ProcessRole::Dev,
@@ -72,6 +72,21 @@ const EXAMPLES: [Example; 4] = [
         intro: "verbs3 coordinator --config coordinator.toml: membership, the placement map, and \
             preload jobs.",
         sections: &["cluster", "ufs", "mount", "coordinator", "tcp", "verbs", "process", "log"],
+        values: &[],
+    },
+    Example {
+        file: "webhook.toml",
+        role: ProcessRole::Webhook,
+        intro: "verbs3 webhook --config webhook.toml: in Kubernetes, variables for pods.",
+        sections: &["webhook", "process", "log"],
+        values: &[],
+    },
+    Example {
+        file: "controller.toml",
+        role: ProcessRole::Controller,
+        intro: "verbs3 controller --config controller.toml: in Kubernetes, preload jobs as \
+            resources.",
+        sections: &["controller", "process", "log"],
         values: &[],
     },
 ];
@@ -255,14 +270,27 @@ fn load_example(example: &Example, text: &str) -> Result<Vec<String>, Vec<String
         "cluster.secrets-accepted",
         "cluster.secret",
         "identities.toml",
-        "tls.crt",
-        "tls.key",
         "ufs.secret",
         "etcd.secret",
     ] {
         let file = folder.path().join(name);
         std::fs::write(&file, "0123456789abcdef0123456789abcdef").unwrap();
         text = text.replace(&format!("/etc/verbs3/{name}"), file.to_str().unwrap());
+    }
+    // These are looked into.
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    for (name, content) in
+        [("tls.crt", made.cert.pem()), ("tls.key", made.signing_key.serialize_pem())]
+    {
+        let file = folder.path().join(name);
+        std::fs::write(&file, content).unwrap();
+        text = text.replace(&format!("/etc/verbs3/{name}"), file.to_str().unwrap());
+    }
+    for name in ["ca.crt", "token"] {
+        let account = "/var/run/secrets/kubernetes.io/serviceaccount";
+        let file = folder.path().join(name);
+        std::fs::write(&file, "0123456789abcdef0123456789abcdef").unwrap();
+        text = text.replace(&format!("{account}/{name}"), file.to_str().unwrap());
     }
     let file = folder.path().join(example.file);
     std::fs::write(&file, text).unwrap();

@@ -16,6 +16,10 @@ import yaml
 HERE = Path(__file__).resolve().parent
 KUBERNETES = HERE.parent / "kubernetes"
 FILES = ("verbs3.toml", "account.yaml", "etcd.yaml", "coordinators.yaml", "nodes.yaml")
+# What is off by default: files of their own, which kustomization.yaml does not name.
+EXTRAS = {"webhook.yaml": ("--set", "webhook.enabled=true", "--set", "webhook.tls.certManager=true"),
+          "controller.yaml": ("--set", "controller.enabled=true", "--set", "controller.secrets[0].namespace=train",
+                              "--set", "controller.secrets[0].names={verbs3-access-key}")}
 HEAD = "# Made from deploy/helm/verbs3 by deploy/helm/render.py: change the chart, or its values.\n"
 # The version whose schemas tests/deploy holds manifests against.
 KUBE_VERSION = "1.34.0"
@@ -32,9 +36,13 @@ def template(helm: str, *words: str) -> str:
 
 def rendered(helm: str) -> dict[str, str]:
     """Name of each file, and its text."""
-    texts = {name: HEAD for name in FILES}
-    for document in re.split(r"^---\n", template(helm), flags=re.M):
+    texts = {name: HEAD for name in (*FILES, *EXTRAS)}
+    asked = [(None, ())] + list(EXTRAS.items())
+    documents = [(only, document) for only, words in asked for document in re.split(r"^---\n", template(helm, "--namespace", "verbs3", *words), flags=re.M)]
+    for only, document in documents:
         source = re.match(r"# Source: verbs3/templates/(\S+)\n", document)
+        if source and only not in (None, source[1]):
+            continue
         if source:
             body = document[source.end() :]
             # A line that ended where a condition did not hold.

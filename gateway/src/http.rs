@@ -25,7 +25,6 @@ mod server;
 mod sigv2;
 mod sigv4;
 mod stall_guard;
-mod tls;
 
 pub use admin::{AdminEndpoints, AdminLimits, ReadinessCheck};
 pub(crate) use client_progress::ClientProgress;
@@ -41,4 +40,3 @@ pub(crate) use outbound_body::OutboundBody;
 pub use rate_floor::RateMin;
 pub(crate) use server::HttpServer;
 pub use server::{HttpListener, ListenError};
-pub use tls::{TlsError, TlsFiles};

@@ -27,8 +27,7 @@ mod ufs_answer;
 mod write;
 
 pub use self::http::{
-    AdminEndpoints, AdminLimits, HttpListener, ListenError, RateMin, ReadinessCheck, TlsError,
-    TlsFiles,
+    AdminEndpoints, AdminLimits, HttpListener, ListenError, RateMin, ReadinessCheck,
 };
 pub use gateway::{GatewayParts, GatewayService};
 pub use lending::{GatewayLendingSettings, LendingAccess};
@@ -39,4 +38,5 @@ pub use settings::{
     GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings, GatewaySettings,
     GatewayTierSettings, GatewayTimeoutsSettings, GatewayTlsSettings,
 };
+pub use verbs3_certificates::{TlsError, TlsFiles};
 pub use write::{HomeNotifier, HomeUnreachable, NoticeRoute, WriteAnnouncement};

@@ -34,6 +34,12 @@ VARIANTS = [
     ("operator", ["--set", "monitoring.podMonitor=true", "--set", "monitoring.prometheusRule=true"], ["kind: PodMonitor", "alert: Verbs3WorkerGone"]),
     ("scheduling", ["--set", "nodes.priorityClassName=infrastructure", "--set", "nodes.tolerations[0].operator=Exists"],
      ["priorityClassName: infrastructure", 'tolerations: [{"operator":"Exists"}]']),
+    ("webhook", ["--set", "webhook.enabled=true", "--set", "webhook.tls.caBundle=Q0E="], ["kind: MutatingWebhookConfiguration", "caBundle: Q0E=", "args: [webhook,"]),
+    ("webhook by cert-manager", ["--set", "webhook.enabled=true", "--set", "webhook.tls.certManager=true"], ["kind: Certificate", "cert-manager.io/inject-ca-from"]),
+    ("controller", ["--set", "controller.enabled=true", "--set", "controller.secrets[0].namespace=train", "--set", "controller.secrets[0].names={key}"],
+     ["CustomResourceDefinition", 'resourceNames: ["key"]', "name: verbs3-gateways"]),
+    ("controller with an endpoint of one's own", ["--set", "controller.enabled=true", "--set", "controller.endpoint=http://s3.example:9000"],
+     ['endpoint = "http://s3.example:9000"']),
     ("jobs", JOBS, ["kind: Job", '"bench","fabric"']),
     ("jobs over other networks", [*JOBS, "--set", "acceptance.fabric.railDevices={net1,net2}"], ["for device in net1 net2"]),
 ]
@@ -47,13 +53,16 @@ REFUSED = [
     (["--set", "etcd.own=false"], "etcd.endpoints"),
     (["--set", "coordinators.replicas=2"], "coordinators/replicas"),
     (["--set", "settings.ufs=null"], "ufs"),
+    (["--set", "webhook.enabled=true"], "webhook.tls.caBundle"),
+    (["--set", "controller.secrets[0].namespace=train"], "names"),
 ]
 # Kinds that the API's own schemas don't have.
 OTHERS = {"PodMonitor": "monitoring.coreos.com/v1", "PrometheusRule": "monitoring.coreos.com/v1",
           "NicClusterPolicy": "mellanox.com/v1alpha1", "HostDeviceNetwork": "mellanox.com/v1alpha1",
           "MacvlanNetwork": "mellanox.com/v1alpha1", "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1",
           "SriovNetworkNodePolicy": "sriovnetwork.openshift.io/v1", "SriovNetwork": "sriovnetwork.openshift.io/v1",
-          "Kustomization": "kustomize.config.k8s.io/v1beta1"}
+          "Issuer": "cert-manager.io/v1", "Certificate": "cert-manager.io/v1",
+          "Preload": "verbs3.io/v1alpha1", "Kustomization": "kustomize.config.k8s.io/v1beta1"}
 
 
 def documents(text: str) -> list[dict]:
@@ -129,6 +138,8 @@ def main(helm: str, validate: Path, folder: Path) -> int:
         wrong += [f"{name}: does not render {what}" for what in expected if what not in text]
         wrong += invalid(name, text, validate, folder) + mounted(name, text)
         wrong += [f"{name}: {what}" for one in documents(text) for what in hardening(one)]
+    for path in sorted((KUBERNETES / "examples").glob("*.yaml")):
+        wrong += invalid(f"example {path.name}", path.read_text(), validate, folder)
     for path in sorted((KUBERNETES / "rdma").glob("*.yaml")):
         wrong += invalid(path.name, path.read_text(), validate, folder) + embedded(path)
     for words, expected in REFUSED:

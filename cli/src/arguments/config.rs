@@ -38,6 +38,8 @@ pub enum RoleArgument {
     Worker,
     Coordinator,
     Dev,
+    Webhook,
+    Controller,
 }
 
 impl RoleArgument {
@@ -48,6 +50,8 @@ impl RoleArgument {
             Self::Worker => ProcessRole::Worker,
             Self::Coordinator => ProcessRole::Coordinator,
             Self::Dev => ProcessRole::Dev,
+            Self::Webhook => ProcessRole::Webhook,
+            Self::Controller => ProcessRole::Controller,
         }
     }
 }

@@ -51,6 +51,8 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         process,
         log: _,
         telemetry: _,
+        webhook: _,
+        controller: _,
     } = config;
     let registry = Registry::new();
     let cluster = TrustedCluster::load(cluster)?;

@@ -57,6 +57,8 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         process,
         log: _,
         telemetry,
+        webhook: _,
+        controller: _,
     } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;

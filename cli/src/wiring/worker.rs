@@ -45,6 +45,8 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         process,
         log: _,
         telemetry,
+        webhook: _,
+        controller: _,
     } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;

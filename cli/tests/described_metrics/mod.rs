@@ -14,6 +14,7 @@ pub fn describe_tables() -> Vec<MetricsTableDescription> {
         verbs3_coordinator::metrics::describe_metrics(),
         verbs3_preload::metrics::describe_metrics(),
         verbs3_telemetry::describe_metrics(),
+        verbs3_kubernetes::metrics::describe_metrics(),
     ]
     .concat()
 }

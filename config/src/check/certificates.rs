@@ -1,9 +1,10 @@
 //! Whether the certificates that a process is given can be used by it, and for how long.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use verbs3_certificates::{CertificateFiles, NodeCertificates, NodeRole};
-use verbs3_gateway::{GatewayTlsSettings, TlsFiles};
+use verbs3_certificates::{CertificateFiles, NodeCertificates, NodeRole, TlsFiles};
+use verbs3_gateway::GatewayTlsSettings;
 use verbs3_settings::CheckFindings;
 
 use crate::cluster_tls::ClusterTlsFiles;
@@ -35,7 +36,7 @@ pub(super) fn check_node_certificate(
             ProcessRole::Worker => own
                 .require_role(NodeRole::Worker)
                 .and_then(|()| own.require_name(&config.worker.id)),
-            ProcessRole::Dev => Ok(()),
+            ProcessRole::Dev | ProcessRole::Webhook | ProcessRole::Controller => Ok(()),
         };
         if let Err(error) = checked {
             findings.add_failure(path, &error);
@@ -47,8 +48,13 @@ pub(super) fn check_node_certificate(
 /// Checks the certificate that a gateway shows to clients.
 pub(super) fn check_listener_certificate(tls: &GatewayTlsSettings, findings: &mut CheckFindings) {
     let (Some(certificate), Some(key)) = (tls.certificate.clone(), tls.key.clone()) else { return };
-    let path = "gateway.tls.certificate";
-    match (TlsFiles { certificate, key }).read_end() {
+    check_pair("gateway.tls.certificate", &certificate, &key, findings);
+}
+
+/// Checks a listener's certificate and key, which are readable files.
+pub(super) fn check_pair(path: &str, certificate: &Path, key: &Path, findings: &mut CheckFindings) {
+    let files = TlsFiles { certificate: certificate.to_owned(), key: key.to_owned() };
+    match files.read_end() {
         Ok(not_after) => check_end(path, not_after, findings),
         Err(error) => findings.add_failure(path, &error),
     }

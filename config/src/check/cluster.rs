@@ -85,7 +85,9 @@ fn check_secret(cluster: &ClusterSettings, roles: &[ProcessRole], findings: &mut
     if roles.is_empty() && !cluster.secret_files().is_empty() {
         return;
     }
-    let needs_none = roles.iter().all(|role| matches!(role, ProcessRole::Dev));
+    let needs_none = roles.iter().all(|role| {
+        matches!(role, ProcessRole::Dev | ProcessRole::Webhook | ProcessRole::Controller)
+    });
     match cluster.read_secrets() {
         Ok(_) => {}
         Err(ClusterSecretError::Missing) if needs_none => {}

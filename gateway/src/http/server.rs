@@ -22,6 +22,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
+use verbs3_certificates::metrics::ReloadOutcome;
+use verbs3_certificates::{ListenerCertificates, TlsError, TlsFiles};
 use verbs3_doors::{KeyShare, KeyShares, RoomLimits, WaitingRoom, address_group};
 use verbs3_metrics::MetricLabel;
 
@@ -33,7 +35,6 @@ use super::known_connections::KnownConnections;
 use super::rate_floor::RateMin;
 use super::request_body::HttpRequestBody;
 use super::stall_guard::StallGuard;
-use super::tls::{TlsCertificates, TlsError, TlsFiles};
 use crate::metrics::ConnectionCut;
 use crate::settings::GatewaySettings;
 
@@ -52,7 +53,7 @@ const FAREWELL_MAX: Duration = Duration::from_secs(5);
 /// An address that accepts connections.
 pub struct HttpListener {
     socket: TcpListener,
-    tls: Option<Arc<TlsCertificates>>,
+    tls: Option<Arc<ListenerCertificates>>,
 }
 
 /// Reason why an address can't be listened on.
@@ -82,7 +83,8 @@ impl HttpListener {
 
     /// Accepts connections from a socket that the caller made, for example one bound to a device.
     pub fn from_socket(socket: TcpListener, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
-        let tls = tls.map(TlsCertificates::read).transpose()?.map(Arc::new);
+        let read = |files| ListenerCertificates::read(files, &["h2", "http/1.1"]);
+        let tls = tls.map(read).transpose()?.map(Arc::new);
         Ok(Self { socket, tls })
     }
 
@@ -171,8 +173,13 @@ impl HttpServer {
     pub fn serve_listener(&self, listener: HttpListener) {
         let (shared, tasks) = (self.shared.clone(), self.tasks.clone());
         if let Some(tls) = &listener.tls {
-            self.tasks
-                .spawn(tls.clone().follow_files(shared.front.metrics.clone(), shared.stop.clone()));
+            let (metrics, pair) = (shared.front.metrics.clone(), tls.clone());
+            metrics.tls_not_after.set(tls.not_after());
+            let count_reload = move |outcome: ReloadOutcome| {
+                metrics.tls_reloads[outcome].inc();
+                metrics.tls_not_after.set(pair.not_after());
+            };
+            self.tasks.spawn(tls.clone().follow_files(count_reload, shared.stop.clone()));
         }
         self.tasks.spawn(async move { accept_connections(listener, shared, tasks).await });
     }

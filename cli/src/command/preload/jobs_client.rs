@@ -65,20 +65,8 @@ impl EndpointArguments {
         let (Some(access_key), Some(secret_key)) = (&self.access_key, &self.secret_key) else {
             bail!("--endpoint needs a key: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
         };
-        let url = url.trim_end_matches('/').to_owned();
-        let uri: Uri = url.parse().with_context(|| format!("{url} is no URL"))?;
-        let authority = uri.authority().with_context(|| format!("{url} has no host"))?.to_string();
-        // Only https asks the system for its certificates.
-        let https = HttpsConnectorBuilder::new()
-            .with_native_roots()
-            .context("can't read the system's certificates")?;
-        Ok(Some(JobsClient::Endpoint(Box::new(EndpointClient {
-            http: Http::builder(TokioExecutor::new())
-                .build(https.https_or_http().enable_http1().build()),
-            url,
-            authority,
-            signer: RequestSigner::new(access_key, secret_key, &self.region),
-        }))))
+        let signer = RequestSigner::new(access_key, secret_key, &self.region);
+        Ok(Some(JobsClient::Endpoint(Box::new(EndpointClient::new(url, signer)?))))
     }
 }
 
@@ -123,6 +111,26 @@ impl JobsClient {
 }
 
 impl EndpointClient {
+    /// Makes a client of the endpoint at a URL. Errors when it is none. Asks nobody.
+    pub fn new(url: &str, signer: RequestSigner) -> anyhow::Result<Self> {
+        let url = url.trim_end_matches('/').to_owned();
+        let uri: Uri = url.parse().with_context(|| format!("{url} is no URL"))?;
+        let authority = uri.authority().with_context(|| format!("{url} has no host"))?.to_string();
+        // Only https asks the system for its certificates.
+        let https = HttpsConnectorBuilder::new()
+            .with_native_roots()
+            .context("can't read the system's certificates")?;
+        let http =
+            Http::builder(TokioExecutor::new()).build(https.https_or_http().enable_http1().build());
+        Ok(Self { http, url, authority, signer })
+    }
+
+    /// The same endpoint and connections, with another key.
+    pub fn with_signer(&self, signer: RequestSigner) -> Self {
+        let (http, url, authority) = (self.http.clone(), self.url.clone(), self.authority.clone());
+        Self { http, url, authority, signer }
+    }
+
     async fn ask<A: DeserializeOwned>(
         &self,
         method: Method,
@@ -130,6 +138,18 @@ impl EndpointClient {
         body: Bytes,
         wait: Duration,
     ) -> Result<Option<A>, AskError> {
+        let (status, body) = self.ask_status(method, path, body, wait).await?;
+        self.read_answer(status, &body)
+    }
+
+    /// Asks, and returns whatever was answered.
+    pub async fn ask_status(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        wait: Duration,
+    ) -> Result<(StatusCode, Bytes), AskError> {
         let away = |cause: String| AskError::Away(format!("{}: {cause}", self.url));
         let url = format!("{}{path}", self.url);
         let mut request = self
@@ -144,10 +164,9 @@ impl EndpointClient {
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             Ok((status, body.map_err(|error| away(error.to_string()))?.to_bytes()))
         };
-        let (status, body) = tokio::time::timeout(DEADLINE + wait, asked)
+        tokio::time::timeout(DEADLINE + wait, asked)
             .await
-            .map_err(|_| away("it was silent".to_owned()))??;
-        self.read_answer(status, &body)
+            .map_err(|_| away("it was silent".to_owned()))?
     }
 
     fn read_answer<A: DeserializeOwned>(

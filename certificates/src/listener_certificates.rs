@@ -1,5 +1,5 @@
-//! Owns the TLS of a listener: certificate and key from PEM files, read again when they change. A
-//! pair that can't be used changes nothing. Handshakes are done by `server`.
+//! Owns the TLS of a listener whose callers are no nodes: certificate and key from PEM files, read
+//! again when they change. A pair that can't be used changes nothing. Does no handshake itself.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::{self, ServerConfig, crypto::aws_lc_rs};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
-use verbs3_certificates::chain_end;
-use verbs3_certificates::metrics::ReloadOutcome;
 use verbs3_file_changes::{FileChanges, LOOK_EVERY};
 
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::ReloadOutcome;
+use crate::node_certificates::chain_end;
 
 /// The files of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl TlsFiles {
     /// Reads both files, as a start does. Returns the end of the certificate, in seconds since 1970.
     /// Fails if the pair can't be used.
     pub fn read_end(&self) -> Result<i64, TlsError> {
-        Ok(read(self)?.not_after)
+        Ok(read(self, &[])?.not_after)
     }
 
     fn all_paths(&self) -> [PathBuf; 2] {
@@ -66,18 +66,22 @@ struct CertificatePair {
 
 /// The pair of a listener. Handshakes use the pair in force when they begin; connections keep
 /// theirs.
-pub(super) struct TlsCertificates {
+pub struct ListenerCertificates {
     files: TlsFiles,
+    /// Protocols that are offered by ALPN, the best first.
+    protocols: &'static [&'static str],
     in_force: ArcSwap<CertificatePair>,
     /// Knows the files as they were when the first pair was read.
     changes: FileChanges,
 }
 
-impl TlsCertificates {
-    /// Reads both files. Fails if one can't be read, or the pair can't be used.
-    pub fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+impl ListenerCertificates {
+    /// Reads both files. `protocols` are offered by ALPN, the best first. Fails if a file can't be
+    /// read, or the pair can't be used.
+    pub fn read(files: &TlsFiles, protocols: &'static [&'static str]) -> Result<Self, TlsError> {
         let changes = FileChanges::since_now(&files.all_paths());
-        Ok(Self { files: files.clone(), in_force: ArcSwap::from_pointee(read(files)?), changes })
+        let in_force = ArcSwap::from_pointee(read(files, protocols)?);
+        Ok(Self { files: files.clone(), protocols, in_force, changes })
     }
 
     /// Returns an acceptor with the pair that is in force now. Make one for each connection.
@@ -85,28 +89,32 @@ impl TlsCertificates {
         TlsAcceptor::from(self.in_force.load().config.clone())
     }
 
-    /// Follows the files until told to stop. May be cancelled at any time.
+    /// Returns the end of the certificate in force, in seconds since 1970.
+    pub fn not_after(&self) -> i64 {
+        self.in_force.load().not_after
+    }
+
+    /// Follows the files until told to stop. `count_reload` hears of each change. May be cancelled
+    /// at any time.
     pub async fn follow_files(
         self: Arc<Self>,
-        metrics: Arc<GatewayHttpMetrics>,
+        count_reload: impl Fn(ReloadOutcome),
         stop: CancellationToken,
     ) {
-        metrics.tls_not_after.set(self.in_force.load().not_after);
         let (paths, mut changes) = (self.files.all_paths(), self.changes.clone());
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            match changes.read_changed(&paths, || read(&self.files)) {
+            match changes.read_changed(&paths, || read(&self.files, self.protocols)) {
                 None => {}
                 Some(Ok(pair)) => {
-                    metrics.tls_reloads[ReloadOutcome::Taken].inc();
-                    metrics.tls_not_after.set(pair.not_after);
                     info!(
                         path = %self.files.certificate.display(), not_after = pair.not_after,
                         "the certificate is in force"
                     );
                     self.in_force.store(Arc::new(pair));
+                    count_reload(ReloadOutcome::Taken);
                 }
                 Some(Err(error)) => {
-                    metrics.tls_reloads[ReloadOutcome::Refused].inc();
+                    count_reload(ReloadOutcome::Refused);
                     let cause = std::error::Error::source(&error)
                         .map(ToString::to_string)
                         .unwrap_or_default();
@@ -119,7 +127,7 @@ impl TlsCertificates {
     }
 }
 
-fn read(files: &TlsFiles) -> Result<CertificatePair, TlsError> {
+fn read(files: &TlsFiles, protocols: &[&str]) -> Result<CertificatePair, TlsError> {
     let read = |path: &Path| {
         File::open(path)
             .map(BufReader::new)
@@ -143,6 +151,6 @@ fn read(files: &TlsFiles) -> Result<CertificatePair, TlsError> {
         .with_no_client_auth()
         .with_single_cert(certificates, key)
         .map_err(unusable)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     Ok(CertificatePair { config: Arc::new(config), not_after })
 }

@@ -1,0 +1,10 @@
+//! The controller of `Preload` resources: whom it asks, what it says of them, when it asks again.
+
+mod preload_controller;
+mod preload_gateway;
+mod preload_pace;
+mod preload_status;
+mod resource_store;
+
+pub use preload_controller::{ControllerOptions, PreloadController};
+pub use preload_gateway::{PreloadGateway, PreloadGatewayError, PreloadKey};

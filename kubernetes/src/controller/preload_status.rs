@@ -1,0 +1,192 @@
+//! What a resource's status says. Pure: from what the endpoint answered, or did not, to a status.
+
+use verbs3_preload::api::{JobState, JobView};
+
+use super::preload_gateway::PreloadGatewayError;
+use crate::preload_resource::{PreloadResourceCondition, PreloadResourceStatus, bound_text};
+
+const ACCEPTED: &str = "Accepted";
+const REACHABLE: &str = "Reachable";
+const COMPLETE: &str = "Complete";
+/// Longest message that is passed on.
+const MESSAGE_LETTERS_MAX: usize = 1000;
+/// Most failures that are shown; the job's view has no more than a few itself.
+const FAILURES_MAX: usize = 10;
+
+/// Why a resource waits. It is tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PreloadObstacle {
+    /// One word.
+    pub reason: &'static str,
+    pub message: String,
+    /// Whether the endpoint was asked, and has answered. `None`: it was not asked.
+    pub is_reachable: Option<bool>,
+}
+
+impl From<PreloadGatewayError> for PreloadObstacle {
+    fn from(error: PreloadGatewayError) -> Self {
+        let (reason, is_reachable) = match &error {
+            PreloadGatewayError::KeyRefused { .. } => ("KeyRefused", true),
+            PreloadGatewayError::Denied { .. } => ("Denied", true),
+            PreloadGatewayError::Malformed { .. } => ("Malformed", true),
+            PreloadGatewayError::Unknown => ("JobUnknown", true),
+            PreloadGatewayError::OwnerFull { .. } => ("TooManyJobs", true),
+            PreloadGatewayError::Away { .. } => ("EndpointAway", false),
+        };
+        Self { reason, message: error.to_string(), is_reachable: Some(is_reachable) }
+    }
+}
+
+/// Whether nothing more will become of it.
+pub(super) fn is_over(status: &PreloadResourceStatus) -> bool {
+    matches!(status.state.as_str(), "Done" | "Incomplete" | "Failed" | "Stopped")
+}
+
+/// The status by what the endpoint says of the job. `now` is a time in RFC 3339 form.
+pub(super) fn status_of_job(
+    before: &PreloadResourceStatus,
+    view: &JobView,
+    now: &str,
+) -> PreloadResourceStatus {
+    let (state, complete) = match view.state {
+        JobState::Queued => ("Queued", "Unknown"),
+        JobState::Running => ("Running", "Unknown"),
+        JobState::Done => ("Done", "True"),
+        JobState::Incomplete => ("Incomplete", "False"),
+        JobState::Failed => ("Failed", "False"),
+        JobState::Stopped => ("Stopped", "False"),
+    };
+    let phase = match view.state {
+        JobState::Running => Some(format!("{:?}", view.phase).to_lowercase()),
+        _ => None,
+    };
+    let message = view.reason.clone().or(phase).map(|text| bound_text(&text, MESSAGE_LETTERS_MAX));
+    let counters = &view.counters;
+    let mut status = PreloadResourceStatus {
+        state: state.to_owned(),
+        job_id: Some(view.id.clone()),
+        message: message.clone(),
+        objects: counters.objects,
+        bytes: counters.bytes,
+        objects_loaded: counters.objects_loaded,
+        objects_failed: counters.objects_failed,
+        objects_missing: counters.objects_missing,
+        bytes_loaded: counters.bytes_loaded,
+        bytes_held: counters.bytes_held,
+        failures: view.failures.first.iter().take(FAILURES_MAX).map(Into::into).collect(),
+        conditions: before.conditions.clone(),
+    };
+    set_condition(
+        &mut status,
+        ConditionNews {
+            kind: ACCEPTED,
+            value: "True",
+            reason: "JobBegun",
+            message: "the endpoint took the job",
+        },
+        now,
+    );
+    set_condition(
+        &mut status,
+        ConditionNews {
+            kind: REACHABLE,
+            value: "True",
+            reason: "Answered",
+            message: "the endpoint answers",
+        },
+        now,
+    );
+    let message = message.unwrap_or_default();
+    set_condition(
+        &mut status,
+        ConditionNews { kind: COMPLETE, value: complete, reason: state, message: &message },
+        now,
+    );
+    status
+}
+
+/// The status where something stands in the way. What was known of the job stays, and `Reachable`
+/// says that it is not news.
+pub(super) fn status_of_obstacle(
+    before: &PreloadResourceStatus,
+    obstacle: &PreloadObstacle,
+    now: &str,
+) -> PreloadResourceStatus {
+    let mut status = before.clone();
+    let PreloadObstacle { reason, message, is_reachable } = obstacle;
+    let message = bound_text(message, MESSAGE_LETTERS_MAX);
+    status.message = Some(message.clone());
+    if status.job_id.is_none() {
+        status.state = "Pending".to_owned();
+        set_condition(
+            &mut status,
+            ConditionNews { kind: ACCEPTED, value: "False", reason, message: &message },
+            now,
+        );
+    }
+    let (value, reason) = match is_reachable {
+        Some(true) => ("True", *reason),
+        Some(false) => ("False", *reason),
+        None => ("Unknown", *reason),
+    };
+    set_condition(
+        &mut status,
+        ConditionNews { kind: REACHABLE, value, reason, message: &message },
+        now,
+    );
+    status
+}
+
+/// The status of a job that can never begin.
+pub(super) fn status_of_refusal(
+    before: &PreloadResourceStatus,
+    obstacle: &PreloadObstacle,
+    now: &str,
+) -> PreloadResourceStatus {
+    let mut status = status_of_obstacle(before, obstacle, now);
+    status.state = "Failed".to_owned();
+    let message = status.message.clone().unwrap_or_default();
+    set_condition(
+        &mut status,
+        ConditionNews {
+            kind: COMPLETE,
+            value: "False",
+            reason: obstacle.reason,
+            message: &message,
+        },
+        now,
+    );
+    status
+}
+
+/// What a condition says now.
+struct ConditionNews<'a> {
+    kind: &'a str,
+    /// `True`, `False` or `Unknown`.
+    value: &'a str,
+    reason: &'a str,
+    message: &'a str,
+}
+
+fn set_condition(status: &mut PreloadResourceStatus, news: ConditionNews<'_>, now: &str) {
+    let ConditionNews { kind, value, reason, message } = news;
+    let found = status.conditions.iter_mut().find(|condition| condition.kind == kind);
+    let since = match &found {
+        Some(condition) if condition.status == value => condition.last_transition_time.clone(),
+        _ => now.to_owned(),
+    };
+    let condition = PreloadResourceCondition {
+        kind: kind.to_owned(),
+        status: value.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: since,
+    };
+    match found {
+        Some(found) => *found = condition,
+        None => status.conditions.push(condition),
+    }
+}
+
+#[cfg(test)]
+mod tests;

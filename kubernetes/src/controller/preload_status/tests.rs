@@ -1,0 +1,91 @@
+//! What a status says after each kind of answer.
+
+use verbs3_preload::api::{
+    PreloadCounters, PreloadFailure, PreloadFailureSummary, PreloadJobSpec, PreloadPhase,
+};
+
+use super::*;
+
+fn view(state: JobState) -> JobView {
+    JobView {
+        id: "k8s-1".to_owned(),
+        owner: Some("train".to_owned()),
+        state,
+        phase: PreloadPhase::Load,
+        reason: None,
+        counters: PreloadCounters { objects: 10, objects_loaded: 4, ..Default::default() },
+        failures: PreloadFailureSummary::default(),
+        created_ms: 0,
+        ended_ms: None,
+        resumed: 0,
+        rounds: 0,
+        news: 1,
+        spec: PreloadJobSpec::default(),
+    }
+}
+
+fn condition<'a>(status: &'a PreloadResourceStatus, kind: &str) -> (&'a str, &'a str) {
+    let found = status.conditions.iter().find(|condition| condition.kind == kind);
+    found.map_or(("", ""), |condition| (&condition.status, &condition.reason))
+}
+
+#[test]
+fn only_a_job_that_is_done_is_complete() {
+    for (state, complete, over) in [
+        (JobState::Queued, "Unknown", false),
+        (JobState::Running, "Unknown", false),
+        (JobState::Done, "True", true),
+        (JobState::Incomplete, "False", true),
+        (JobState::Failed, "False", true),
+        (JobState::Stopped, "False", true),
+    ] {
+        let status = status_of_job(&PreloadResourceStatus::default(), &view(state), "now");
+        assert_eq!(condition(&status, "Complete").0, complete, "{state:?}");
+        assert_eq!(is_over(&status), over, "{state:?}");
+        assert_eq!((status.objects, status.objects_loaded), (10, 4));
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_away_takes_nothing_back_and_says_so() {
+    let running = status_of_job(&PreloadResourceStatus::default(), &view(JobState::Running), "1");
+    let away = PreloadGatewayError::Away { message: "connection refused".to_owned() };
+    let status = status_of_obstacle(&running, &away.into(), "2");
+    assert_eq!((status.state.as_str(), status.objects_loaded), ("Running", 4));
+    assert_eq!(condition(&status, "Reachable"), ("False", "EndpointAway"));
+    assert_eq!(condition(&status, "Accepted"), ("True", "JobBegun"));
+    let back = status_of_job(&status, &view(JobState::Running), "3");
+    assert_eq!(condition(&back, "Reachable").0, "True");
+}
+
+#[test]
+fn a_refused_key_is_told_before_a_job_is_there() {
+    let refused = PreloadGatewayError::KeyRefused { message: "SignatureDoesNotMatch".to_owned() };
+    let status = status_of_obstacle(&PreloadResourceStatus::default(), &refused.into(), "1");
+    assert_eq!(status.state, "Pending");
+    assert_eq!(condition(&status, "Accepted"), ("False", "KeyRefused"));
+    assert!(status.message.is_some_and(|message| message.contains("SignatureDoesNotMatch")));
+}
+
+#[test]
+fn the_same_answer_is_the_same_status() {
+    let first = status_of_job(&PreloadResourceStatus::default(), &view(JobState::Running), "1");
+    assert_eq!(status_of_job(&first, &view(JobState::Running), "2"), first);
+    let next = status_of_job(&first, &view(JobState::Done), "3");
+    let since = |kind: &str| {
+        let found = next.conditions.iter().find(|condition| condition.kind == kind);
+        found.map(|condition| condition.last_transition_time.as_str())
+    };
+    assert_eq!((since("Complete"), since("Accepted")), (Some("3"), Some("1")));
+}
+
+#[test]
+fn what_strangers_name_is_bounded() {
+    let mut long = view(JobState::Incomplete);
+    let failure = PreloadFailure { path: "s".repeat(9000), reason: "r".repeat(9000) };
+    long.failures.first = vec![failure; 50];
+    long.reason = Some("x".repeat(9000));
+    let status = status_of_job(&PreloadResourceStatus::default(), &long, "1");
+    assert_eq!((status.failures.len(), status.failures[0].path.len()), (10, 1024));
+    assert_eq!(status.message.map(|message| message.len()), Some(MESSAGE_LETTERS_MAX));
+}

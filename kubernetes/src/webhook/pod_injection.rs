@@ -1,0 +1,183 @@
+//! Decides what a pod is given, as operations of a JSON Patch (RFC 6902). Pure. Never changes what a
+//! container sets itself, and gives a pod that was patched already nothing more.
+
+use serde_json::{Value, json};
+
+/// Label of pods and namespaces; the webhook's configuration selects by it.
+const LABEL: &str = "verbs3.io/inject";
+/// Annotation: the Secret that holds the pod's access key.
+const CREDENTIALS: &str = "verbs3.io/credentials";
+/// Annotation: variables are added beside `envFrom`, too.
+const BESIDE_ENV_FROM: &str = "verbs3.io/beside-env-from";
+/// Annotation that a kubelet gives the shadow of its static pod: nobody may change it.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+const NODE_IP: &str = "VERBS3_NODE_IP";
+const ENDPOINT: &str = "AWS_ENDPOINT_URL_S3";
+/// What says where S3 is. The first wins over the second in every SDK, so it is not added beside it.
+const ENDPOINTS: [&str; 2] = [ENDPOINT, "AWS_ENDPOINT_URL"];
+/// SDKs differ in which they read, so both are added, or neither.
+const REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
+const KEYS: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+/// What names credentials in another way than a key: a key beside it would win over it.
+const OTHER_CREDENTIALS: [&str; 8] = [
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "AWS_DEFAULT_PROFILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+];
+/// Longest warning; API servers cut beyond 256 letters.
+const WARNING_LETTERS_MAX: usize = 250;
+/// Most warnings of one pod.
+const WARNINGS_MAX: usize = 8;
+
+/// What pods are given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InjectionRules {
+    /// Value of `AWS_ENDPOINT_URL_S3`; `$(VERBS3_NODE_IP)` in it is the node's address.
+    pub endpoint: String,
+    /// `None`: no region is added.
+    pub region: Option<String>,
+    /// Secret of each pod's own namespace that may hold keys. A pod starts without it, too.
+    pub credentials_secret: Option<String>,
+}
+
+/// What one pod gets.
+#[derive(Debug, Default, PartialEq)]
+pub struct PodInjection {
+    /// Operations of a JSON Patch, in order. Empty: the pod stays as it is.
+    pub operations: Vec<Value>,
+    /// What its author is told.
+    pub warnings: Vec<String>,
+}
+
+/// Where a pod's keys come from.
+struct CredentialsSource<'a> {
+    secret: &'a str,
+    /// Whether the pod starts without it.
+    is_optional: bool,
+}
+
+impl InjectionRules {
+    /// Decides what a pod is given. `pod` may be anything: the API server checks it later.
+    pub fn plan_injection(&self, pod: &Value) -> PodInjection {
+        let mut injection = PodInjection::default();
+        let annotations = &pod["metadata"]["annotations"];
+        let is_disabled = pod["metadata"]["labels"][LABEL] == "disabled";
+        if is_disabled || annotations.get(MIRROR).is_some() || runs_on_windows(&pod["spec"]) {
+            return injection;
+        }
+        let named = annotations[CREDENTIALS].as_str().filter(|name| !name.is_empty());
+        let source = match (named, &self.credentials_secret) {
+            // A name that is wrong has to show, so that pod does not start without it.
+            (Some(secret), _) => Some(CredentialsSource { secret, is_optional: false }),
+            (None, Some(secret)) => Some(CredentialsSource { secret, is_optional: true }),
+            (None, None) => None,
+        };
+        let is_beside_env_from = annotations[BESIDE_ENV_FROM] == "true";
+        for list in ["initContainers", "containers"] {
+            for (index, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate()
+            {
+                if !is_beside_env_from && hides_variables(container) {
+                    injection.warn_env_from(container);
+                    continue;
+                }
+                let path = format!("/spec/{list}/{index}/env");
+                self.plan_container(container, &path, source.as_ref(), &mut injection.operations);
+            }
+        }
+        injection
+    }
+
+    fn plan_container(
+        &self,
+        container: &Value,
+        path: &str,
+        source: Option<&CredentialsSource<'_>>,
+        operations: &mut Vec<Value>,
+    ) {
+        let env = container["env"].as_array();
+        if env.is_none() && !container["env"].is_null() {
+            return;
+        }
+        let place = |name: &str| env.and_then(|env| env.iter().position(|v| v["name"] == name));
+        let sets_any = |names: &[&str]| names.iter().any(|name| place(name).is_some());
+        let mut added = Vec::new();
+        // `$(NAME)` sees only variables before it. What is added comes first, so that the
+        // container's own may use it; but after an address of its own, which it uses itself.
+        let mut at = 0;
+        if !sets_any(&ENDPOINTS) {
+            if self.endpoint.contains(&format!("$({NODE_IP})")) {
+                match place(NODE_IP) {
+                    Some(own) => at = own + 1,
+                    None => added.push(json!({
+                        "name": NODE_IP,
+                        "valueFrom": { "fieldRef": { "fieldPath": "status.hostIP" } },
+                    })),
+                }
+            }
+            added.push(json!({ "name": ENDPOINT, "value": self.endpoint }));
+        }
+        if let Some(region) = &self.region
+            && !sets_any(&REGIONS)
+        {
+            added.extend(REGIONS.map(|name| json!({ "name": name, "value": region })));
+        }
+        if let Some(CredentialsSource { secret, is_optional }) = source
+            && !sets_any(&KEYS)
+            && !sets_any(&OTHER_CREDENTIALS)
+        {
+            added.extend(KEYS.map(|key| {
+                let reference = json!({ "name": secret, "key": key, "optional": is_optional });
+                json!({ "name": key, "valueFrom": { "secretKeyRef": reference } })
+            }));
+        }
+        match env {
+            _ if added.is_empty() => {}
+            None => operations.push(json!({ "op": "add", "path": path, "value": added })),
+            Some(_) => operations.extend(added.into_iter().enumerate().map(|(index, variable)| {
+                json!({ "op": "add", "path": format!("{path}/{}", at + index), "value": variable })
+            })),
+        }
+    }
+}
+
+impl PodInjection {
+    fn warn_env_from(&mut self, container: &Value) {
+        if self.warnings.len() >= WARNINGS_MAX {
+            return;
+        }
+        let name: String =
+            container["name"].as_str().unwrap_or_default().chars().take(63).collect();
+        let warning = format!(
+            "verbs3: container {name:?} takes variables by envFrom, which may set its endpoint: \
+            nothing was added; the annotation {BESIDE_ENV_FROM}=true adds them"
+        );
+        self.warnings.push(warning.chars().take(WARNING_LETTERS_MAX).collect());
+    }
+}
+
+/// Whether `envFrom` may set a variable that is added: what a ConfigMap or Secret holds is not known
+/// here, and `env` wins over it.
+fn hides_variables(container: &Value) -> bool {
+    let lists = [&[NODE_IP][..], &ENDPOINTS, &REGIONS, &KEYS, &OTHER_CREDENTIALS];
+    let may_set = |source: &Value| {
+        let prefix = source["prefix"].as_str().unwrap_or_default();
+        lists.iter().copied().flatten().any(|name| name.starts_with(prefix))
+    };
+    container["envFrom"].as_array().into_iter().flatten().any(may_set)
+}
+
+fn runs_on_windows(spec: &Value) -> bool {
+    let selector = &spec["nodeSelector"];
+    spec["os"]["name"] == "windows"
+        || selector["kubernetes.io/os"] == "windows"
+        || selector["beta.kubernetes.io/os"] == "windows"
+}
+
+#[cfg(test)]
+mod tests;
