@@ -51,11 +51,11 @@ pub struct ResourceMetadata {
 pub struct PreloadResourceSpec {
     /// What names of objects begin with: `s3://bucket/prefix`.
     #[serde(default)]
-    #[schemars(length(max = 64), inner(length(max = 2048), regex(pattern = r"^s3://[^/]+")))]
+    #[schemars(length(max = 32), inner(length(max = 1024), regex(pattern = r"^s3://[^/]+")))]
     pub prefixes: Vec<String>,
     /// Objects: `s3://bucket/key`.
     #[serde(default)]
-    #[schemars(length(max = 256), inner(length(max = 2048), regex(pattern = r"^s3://[^/]+/.")))]
+    #[schemars(length(max = 64), inner(length(max = 1024), regex(pattern = r"^s3://[^/]+/.")))]
     pub paths: Vec<String>,
     /// Secret of the same namespace with the keys `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.
     /// The job may load what this key has the right "warm" for.

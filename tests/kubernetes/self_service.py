@@ -8,8 +8,10 @@ import argparse
 import base64
 import json
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 import urllib.request
@@ -110,15 +112,51 @@ def try_webhook(lab: Lab) -> None:
     pod = lab.pod("train", "from", container={"envFrom": [{"secretRef": {"name": "s"}}]})
     hold("beside envFrom nothing is added, and the author is told", names(pod) == [] and "envFrom" in str(pod.warnings), pod.warnings)
     hold("pods on Windows get nothing", names(lab.pod("train", "windows", os={"name": "windows"}, nodeSelector={"kubernetes.io/os": "windows"})) == [])
+    crowd = [{"name": f"c{index}", "image": "x"} for index in range(250)]
+    made = lab.api.make({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "crowd"}, "spec": {"containers": crowd}}, "train")
+    hold("a pod of very many containers is created as it is", made.status == 201 and names(made) == [] and "containers" in str(made.warnings), made.warnings)
     pod = lab.pod("train", "keys", annotations={"verbs3.io/credentials": "mine"})
     hold("a Secret that is named gives the keys", pod["spec"]["containers"][0]["env"][4]["valueFrom"]["secretKeyRef"]["name"] == "mine")
     metrics = lab.admin(admin, "/metrics")
     hold("reviews are counted", 'verbs3_webhook_reviews_total{outcome="patched"}' in metrics and 'outcome="malformed"} 0' in metrics + 'outcome="malformed"} 0')
 
+    memory = send_hostile(lab, port)
+    # Of the chart's limit.
+    hold("hostile bodies take no more memory than its pod has", memory < 384, f"{memory} MiB")
+    hold("and pods are patched after them", names(lab.pod("train", "after")) == ALL)
+
     hold("the webhook ends by SIGTERM", lab.processes.stop("webhook") == 0)
     hold("without the webhook pods are created as they are", names(lab.pod("train", "without")) == [])
     deleted = lab.api.ask("DELETE", f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{config['metadata']['name']}")
     hold("its configuration goes", deleted.status == 200)
+
+
+def send_hostile(lab: Lab, port: int) -> int:
+    """Bodies that become much larger than they are, many at once; the webhook's memory at its most, in MiB."""
+    head = ('{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE",'
+            '"resource":{"group":"","version":"v1","resource":"pods"},"object":')
+    room = 3 * 1024 * 1024 - len(head) - 60
+    objects = ['{"spec":{"containers":[' + ",".join(["{}"] * (room // 3)) + "]}}", "[" + ",".join(["[]"] * (room // 3)) + "]",
+               "{" + ",".join(f'"{index:x}":0' for index in range(room // 10)) + "}", "[" * 100_000]
+
+    def send(text: str) -> None:
+        body = text.encode()
+        try:
+            with lab.api.stranger.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="127.0.0.1") as one:
+                one.sendall(b"POST /inject HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+                while one.recv(65536):
+                    pass
+        except OSError:
+            # It was cut, which is the webhook's right.
+            return
+
+    senders = [threading.Thread(target=send, args=(head + objects[index % 4] + "}}",)) for index in range(40)]
+    for one in senders:
+        one.start()
+    for one in senders:
+        one.join()
+    status = Path(f"/proc/{lab.processes.running['webhook'].pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) // 1024
 
 
 def start_endpoint(lab: Lab, port: int) -> dict:
@@ -246,6 +284,14 @@ def try_controller(lab: Lab) -> None:
     hold("the key is put right", secret.status == 200)
     until("wrong is done", lambda: preloads.state("wrong") == "Done")
     until("foreign is told why not", lambda: preloads.condition("foreign", "Accepted")[0] == "False" or preloads.state("foreign") in ("Failed", "Incomplete"))
+
+    many = [f"many-{index}" for index in range(45)]
+    hold("more are made than are listed at once", all(preloads.make(name, secret="missing").status == 201 for name in many))
+    until("all of them are worked at", lambda: all(preloads.condition(name, "Accepted")[1] == "SecretMissing" for name in many))
+    for name in many:
+        lab.api.ask("DELETE", f"{PRELOADS}/{name}")
+    until("all of them go", lambda: all(preloads.get(name).status == 404 for name in many))
+    HELD.append("pages of resources are worked through")
 
     client.put_object(Bucket="demo", Key="slow/a", Body=b"a" * 30_000_000)
     slow = {"prefixes": ["s3://demo/slow/"], "bandwidthBytesPerSecond": 1000}

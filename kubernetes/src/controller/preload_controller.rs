@@ -4,6 +4,7 @@
 //! One of these is enough, and two do no harm: a job's id is the resource's uid, so both mean one
 //! job. Every question has a deadline, every failure a growing pause.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -75,21 +76,18 @@ impl PreloadController {
         self.has_listed.load(Ordering::Acquire)
     }
 
-    /// Goes over all resources until told to stop. A round that has begun ends first.
+    /// Goes over all resources until told to stop. What has begun ends first.
     pub async fn follow_resources(&self, stop: CancellationToken) {
         let mut failures = 0_u32;
         while !stop.is_cancelled() {
-            let pause = match self.resources.list_resources(self.options.resources_max).await {
-                Ok(list) => {
+            let gone_round = self.go_round(&stop).await;
+            self.has_listed.store(gone_round.is_ok(), Ordering::Release);
+            let pause = match gone_round {
+                Ok(()) => {
                     failures = 0;
-                    self.has_listed.store(true, Ordering::Release);
-                    let left_out = list.left_out + list.unreadable;
-                    self.metrics.left_out.set(i64::try_from(left_out).unwrap_or(i64::MAX));
-                    self.work_through(list.resources, &stop).await;
                     self.options.look_every
                 }
                 Err(error) => {
-                    self.has_listed.store(false, Ordering::Release);
                     self.metrics.work[PreloadWork::ApiFailed].inc();
                     tracing::warn!(%error, "Preload resources can't be listed");
                     failures = failures.saturating_add(1);
@@ -101,8 +99,34 @@ impl PreloadController {
         }
     }
 
+    /// Goes over all resources once, a page after the other: all of them may be too many to hold.
+    async fn go_round(&self, stop: &CancellationToken) -> Result<(), ApiServerError> {
+        let (mut seen, mut next, mut left_out) = (HashSet::new(), String::new(), 0);
+        loop {
+            let page = self.resources.list_page(&next).await?;
+            left_out += page.unreadable;
+            seen.extend(page.resources.iter().map(|resource| resource.metadata.uid.clone()));
+            self.work_through(page.resources, stop).await;
+            if stop.is_cancelled() {
+                return Ok(());
+            }
+            next = page.next;
+            if next.is_empty() {
+                break;
+            }
+            if seen.len() >= self.options.resources_max {
+                left_out += page.remaining;
+                break;
+            }
+        }
+        let mut paces = self.paces.lock();
+        paces.retain_known(&seen);
+        self.metrics.resources.set(i64::try_from(paces.count()).unwrap_or(i64::MAX));
+        self.metrics.left_out.set(i64::try_from(left_out).unwrap_or(i64::MAX));
+        Ok(())
+    }
+
     async fn work_through(&self, resources: Vec<PreloadResource>, stop: &CancellationToken) {
-        self.paces.lock().retain_known(resources.iter().map(|one| one.metadata.uid.as_str()));
         let due = resources.into_iter().filter(|resource| self.is_due(resource));
         futures::stream::iter(due)
             .take_until(stop.cancelled())
@@ -115,8 +139,6 @@ impl PreloadController {
                 }
             })
             .await;
-        let count = self.paces.lock().count();
-        self.metrics.resources.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Whether there is something to do for a resource now.

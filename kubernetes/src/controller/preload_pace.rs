@@ -47,9 +47,8 @@ impl PreloadPaces {
     }
 
     /// Forgets all but these: the others are gone.
-    pub fn retain_known<'a>(&mut self, uids: impl Iterator<Item = &'a str>) {
-        let known: HashSet<&str> = uids.collect();
-        self.paces.retain(|uid, _| known.contains(uid.as_str()));
+    pub fn retain_known(&mut self, uids: &HashSet<String>) {
+        self.paces.retain(|uid, _| uids.contains(uid));
     }
 
     /// Returns how many are known.
@@ -72,7 +71,7 @@ mod tests {
         assert!(!paces.is_due("a", now + 4 * SECOND) && paces.is_due("b", now));
         assert!(paces.is_due("a", now + 5 * SECOND));
         paces.note_success("b", now, SECOND);
-        paces.retain_known(["b"].into_iter());
+        paces.retain_known(&HashSet::from(["b".to_owned()]));
         assert!(paces.is_due("a", now) && !paces.is_due("b", now));
         paces.forget("b");
         assert_eq!(paces.count(), 0);

@@ -12,8 +12,8 @@ use crate::preload_resource::resource_definition::{GROUP, KIND, PLURAL, VERSION}
 use crate::preload_resource::{PreloadResource, PreloadResourceStatus, bound_text};
 
 const NAME: &str = "verbs3-controller";
-/// Resources in one answer.
-const PAGE: usize = 200;
+/// Resources in one answer. Each has 2 MiB at most, with all that others may have written to it.
+const PAGE: usize = 20;
 /// Longest note of an event, in letters; API servers refuse more than 1024 bytes.
 const NOTE_LETTERS_MAX: usize = 250;
 
@@ -22,14 +22,16 @@ pub(super) struct ResourceStore {
     api: ApiServer,
 }
 
-/// Resources as they were listed.
+/// Some resources, as they were listed.
 #[derive(Debug, Default)]
-pub(super) struct ResourceList {
+pub(super) struct ListedResources {
     pub resources: Vec<PreloadResource>,
     /// Such as of another version: nothing is done for them.
     pub unreadable: usize,
-    /// Beyond the bound, at least.
-    pub left_out: usize,
+    /// What the next page is asked by; empty: there is none.
+    pub next: String,
+    /// How many come after these, about.
+    pub remaining: usize,
 }
 
 /// Something to tell about a resource.
@@ -47,9 +49,10 @@ pub(super) enum EventKind {
     Warning,
 }
 
+/// Items are read as what they are: as trees, the annotations of strangers would take much memory.
 #[derive(Debug, Deserialize)]
-struct ResourcePage {
-    items: Vec<Value>,
+struct ResourcePage<T> {
+    items: Vec<T>,
     #[serde(default)]
     metadata: PageMetadata,
 }
@@ -75,32 +78,24 @@ impl ResourceStore {
         Self { api }
     }
 
-    /// Lists the resources of all namespaces, `resources_max` of them at most.
-    pub async fn list_resources(
-        &self,
-        resources_max: usize,
-    ) -> Result<ResourceList, ApiServerError> {
-        let (mut list, mut next) = (ResourceList::default(), String::new());
-        loop {
-            let path = format!("/apis/{GROUP}/{VERSION}/{PLURAL}?limit={PAGE}&continue={next}");
-            let page: ResourcePage = self.api.get(&path).await?;
-            for item in page.items {
-                match serde_json::from_value(item) {
-                    Ok(_) if list.resources.len() >= resources_max => list.left_out += 1,
-                    Ok(resource) => list.resources.push(resource),
-                    Err(error) => {
-                        list.unreadable += 1;
-                        tracing::debug!(%error, "a Preload resource can't be read");
-                    }
-                }
-            }
-            if page.metadata.next.is_empty() || list.left_out > 0 {
-                list.left_out += page.metadata.remaining_item_count;
-                return Ok(list);
-            }
-            // Base64 without padding: nothing of it has to be escaped but `+` and `/`.
-            next = page.metadata.next.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    /// Lists resources of all namespaces, a page of them. `next` comes from the page before; empty:
+    /// the first one.
+    pub async fn list_page(&self, next: &str) -> Result<ListedResources, ApiServerError> {
+        // Base64: nothing else of it has to be escaped.
+        let next = next.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+        let path = format!("/apis/{GROUP}/{VERSION}/{PLURAL}?limit={PAGE}&continue={next}");
+        if let Ok(ResourcePage { items: resources, metadata }) = self.api.get(&path).await {
+            let PageMetadata { next, remaining_item_count: remaining } = metadata;
+            return Ok(ListedResources { resources, unreadable: 0, next, remaining });
         }
+        // It failed, or one of them is of another version: then each is read by itself.
+        let page: ResourcePage<Value> = self.api.get(&path).await?;
+        let PageMetadata { next, remaining_item_count: remaining } = page.metadata;
+        let count = page.items.len();
+        let items = page.items.into_iter().map(serde_json::from_value);
+        let resources: Vec<PreloadResource> = items.filter_map(Result::ok).collect();
+        let unreadable = count - resources.len();
+        Ok(ListedResources { resources, unreadable, next, remaining })
     }
 
     /// Adds a finalizer, or takes it away. By the version that was read: another's finalizer must

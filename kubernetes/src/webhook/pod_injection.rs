@@ -32,6 +32,9 @@ const OTHER_CREDENTIALS: [&str; 8] = [
 ];
 /// Longest warning; API servers cut beyond 256 letters.
 const WARNING_LETTERS_MAX: usize = 250;
+/// Most containers of a pod that gets something. A body of three bytes a container would otherwise
+/// become a patch of hundreds of bytes for each.
+const CONTAINERS_MAX: usize = 200;
 /// Most warnings of one pod.
 const WARNINGS_MAX: usize = 8;
 
@@ -71,6 +74,15 @@ impl InjectionRules {
         if is_disabled || annotations.get(MIRROR).is_some() || runs_on_windows(&pod["spec"]) {
             return injection;
         }
+        let lists = ["initContainers", "containers"];
+        let count_of = |list: &str| pod["spec"][list].as_array().map_or(0, Vec::len);
+        if lists.into_iter().map(count_of).sum::<usize>() > CONTAINERS_MAX {
+            let warning = format!(
+                "verbs3: the pod has more than {CONTAINERS_MAX} containers: nothing was added"
+            );
+            injection.warnings.push(warning);
+            return injection;
+        }
         let named = annotations[CREDENTIALS].as_str().filter(|name| !name.is_empty());
         let source = match (named, &self.credentials_secret) {
             // A name that is wrong has to show, so that pod does not start without it.
@@ -79,7 +91,7 @@ impl InjectionRules {
             (None, None) => None,
         };
         let is_beside_env_from = annotations[BESIDE_ENV_FROM] == "true";
-        for list in ["initContainers", "containers"] {
+        for list in lists {
             for (index, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate()
             {
                 if !is_beside_env_from && hides_variables(container) {

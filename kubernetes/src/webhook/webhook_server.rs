@@ -32,6 +32,8 @@ use super::admission_review::answer_review;
 use super::pod_injection::InjectionRules;
 use crate::metrics::{ReviewOutcome, WebhookConnectionCut, WebhookMetrics};
 
+/// Reviews that are parsed at once. A hostile body may take twenty times its bytes as a tree.
+const PARSED_MAX: usize = 2;
 /// Where reviews are posted.
 const PATH: &str = "/inject";
 /// Pause after an error of `accept` (out of file descriptors).
@@ -71,6 +73,8 @@ pub struct WebhookServer {
 struct ReviewDesk {
     server: WebhookServer,
     places: Semaphore,
+    /// The right to parse.
+    parsing: Semaphore,
     by_address: Arc<KeyShares<IpAddr>>,
     warning: RareWarning,
 }
@@ -93,6 +97,7 @@ impl WebhookServer {
         let desk = Arc::new(ReviewDesk {
             server: self,
             places: Semaphore::new(limits.reviews_max),
+            parsing: Semaphore::new(PARSED_MAX),
             by_address: KeyShares::new(limits.reviews_max.div_ceil(2)),
             warning: RareWarning::new(),
         });
@@ -238,6 +243,8 @@ impl ReviewDesk {
                 return Err(refuse(StatusCode::REQUEST_TIMEOUT, reason));
             }
         };
+        // It is never closed. Nothing waits while it is held.
+        let _turn = self.parsing.acquire().await;
         let answered = answer_review(&body, &self.server.rules).map_err(|error| {
             let cause = std::error::Error::source(&error);
             let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();

@@ -176,6 +176,14 @@ fn a_fixed_endpoint_needs_no_address() {
 }
 
 #[test]
+fn a_pod_of_very_many_containers_gets_a_warning_alone() {
+    let of = |count: usize| json!({ "spec": { "containers": vec![json!({}); count] } });
+    assert_eq!(rules().plan_injection(&of(CONTAINERS_MAX)).operations.len(), CONTAINERS_MAX);
+    let injection = rules().plan_injection(&of(CONTAINERS_MAX + 1));
+    assert_eq!((injection.operations.len(), injection.warnings.len()), (0, 1));
+}
+
+#[test]
 fn what_is_no_pod_gets_nothing() {
     let text = json!({ "spec": { "containers": [{ "env": "text" }, 3, null, []] } });
     for pod in
