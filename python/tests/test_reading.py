@@ -224,6 +224,8 @@ def test_an_interrupt_ends_a_wait():
     """A wait for a gateway that does not come back is a wait that a signal ends."""
     code = """
 import signal, sys, threading, os, verbs3
+# Whoever runs the tests in the background may ignore it, and children take that over.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 reader = verbs3.connect(sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3], reconnect_for=600)
 print("connected", flush=True)
 sys.stdin.readline()
