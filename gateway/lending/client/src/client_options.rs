@@ -63,4 +63,6 @@ pub enum ClientLendingError {
     TimedOut,
     #[error("the connection to the gateway has ended")]
     Disconnected,
+    #[error("the answer landed in the process that this one was forked from; read it again here")]
+    OtherProcess,
 }

@@ -116,6 +116,11 @@ impl Drop for LendingClient {
         let seat = self.seat.load_full();
         if seat.process != std::process::id() {
             mem::forget(seat);
+            return;
+        }
+        // No read is left. Bodies keep their memory; the gateway need not.
+        if let Some(connection) = &*seat.connection.lock() {
+            connection.hang_up();
         }
     }
 }

@@ -6,10 +6,12 @@
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, Read as _, Write as _};
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
+use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -38,8 +40,9 @@ pub(crate) struct LentConnection {
     memory: LentMapping,
     layout: RingLayout,
     stream: UnixStream,
-    /// The process that made it. No other one may touch rings, socket or space.
-    pub(crate) process: u32,
+    /// The process that made it. No other one may touch rings, socket or space, nor wait for a lock
+    /// that a thread of that one may have held at the fork.
+    process: u32,
     state: Mutex<ConnectionReads>,
     changed: Condvar,
 }
@@ -136,9 +139,28 @@ impl LentConnection {
         &self.memory
     }
 
+    /// Returns whether this is the process that made it, and not a forked child.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Has a forked child never drop its copy: a thread of the parent may have been changing it.
+    pub(crate) fn leave_alone(self: &Arc<Self>) {
+        if !self.is_own() {
+            mem::forget(Arc::clone(self));
+        }
+    }
+
+    /// Ends the connection, also where forked children have copies of its socket.
+    pub(crate) fn hang_up(&self) {
+        if self.is_own() {
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Returns whether the gateway has gone, or has said that it goes.
     pub(crate) fn is_ended(&self) -> bool {
-        self.state.lock().is_ended
+        !self.is_own() || self.state.lock().is_ended
     }
 
     /// Submits a read whose body may have `body_bytes`. Never waits.
@@ -147,6 +169,7 @@ impl LentConnection {
         request: &[u8],
         body_bytes: u64,
     ) -> Result<SubmitOutcome, ClientLendingError> {
+        self.check_process()?;
         let mut state = self.state.lock();
         if state.is_ended {
             return Err(ClientLendingError::Disconnected);
@@ -182,6 +205,7 @@ impl LentConnection {
 
     /// Wakes the gateway, if it sleeps. Call it after the last of several submissions.
     pub(crate) fn ring_gateway(&self) -> Result<(), ClientLendingError> {
+        self.check_process()?;
         if self.memory.swap_flag(self.layout.gateway_sleeps_flag(), 0)? != 0 {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             // A byte that finds no place is not the first one there. An ended connection is found
@@ -197,6 +221,7 @@ impl LentConnection {
         &self,
         tokens: &[u64],
     ) -> Result<Option<LandedToken>, ClientLendingError> {
+        self.check_process()?;
         let until = Instant::now() + WAIT_SLICE;
         let mut state = self.state.lock();
         loop {
@@ -221,7 +246,7 @@ impl LentConnection {
 
     /// Gives a read up. Its range is used again only when the gateway is done with it.
     pub(crate) fn abandon_read(&self, token: u64) {
-        if std::process::id() != self.process {
+        if !self.is_own() {
             return;
         }
         let mut state = self.state.lock();
@@ -239,7 +264,7 @@ impl LentConnection {
     /// Gives a landed body's range back. In another process than its own, nothing is done: that
     /// one's space is no concern of this copy.
     pub(crate) fn return_range(&self, range: Range<u64>) {
-        if std::process::id() == self.process {
+        if self.is_own() {
             self.state.lock().space.return_range(range);
         }
     }
@@ -307,12 +332,22 @@ impl LentConnection {
         Ok(())
     }
 
+    fn check_process(&self) -> Result<(), ClientLendingError> {
+        if self.is_own() { Ok(()) } else { Err(ClientLendingError::Disconnected) }
+    }
+
     fn request_offset(&self, slot: u32) -> u64 {
         self.layout.rings_end().next_multiple_of(64) + u64::from(slot) * SLOT_BYTES
     }
 
     fn head_offset(&self, slot: u32) -> u64 {
         self.request_offset(slot) + u64::from(REQUEST_BYTES_MAX)
+    }
+}
+
+impl Drop for LentConnection {
+    fn drop(&mut self) {
+        self.hang_up();
     }
 }
 

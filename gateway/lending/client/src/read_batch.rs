@@ -93,6 +93,11 @@ impl ReadBatch {
     ) -> Result<Option<BatchAnswer>, E> {
         while !(self.waiting.is_empty() && self.flying.is_empty()) {
             let connection = match &self.connection {
+                // The reads of a forked child are its own from here on.
+                Some(connection) if !connection.is_own() => {
+                    self.repeat_flying();
+                    continue;
+                }
                 Some(connection) => connection.clone(),
                 None => {
                     let made = self.client.current_connection(&mut poll)?;
@@ -176,7 +181,9 @@ impl ReadBatch {
 
     /// Puts what was in flight on an ended connection back, to be repeated on the next one.
     fn repeat_flying(&mut self) {
-        self.connection = None;
+        if let Some(connection) = self.connection.take() {
+            connection.leave_alone();
+        }
         let mut repeated: Vec<_> = self.flying.drain(..).map(|flying| flying.read).collect();
         repeated.sort_by_key(|read| std::cmp::Reverse(read.index));
         for read in repeated {
@@ -191,6 +198,7 @@ impl Drop for ReadBatch {
             for flying in &self.flying {
                 connection.abandon_read(flying.token);
             }
+            connection.leave_alone();
         }
     }
 }

@@ -193,3 +193,12 @@ async fn refusals_say_why() {
     assert!(refused.to_string().contains("all clients together"), "{refused}");
     server.until(|server| server.state.memory.load(Ordering::SeqCst) == MIB as i64).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_client_gives_its_place_back_though_bodies_are_left() {
+    let server = TestServer::start();
+    let client = server.connect().await;
+    let held = blocking(move || client.read_object(&get("bytes/5000"), 5000, go_on).unwrap()).await;
+    server.until(|server| server.state.memory.load(Ordering::SeqCst) == 256 << 20).await;
+    assert_eq!(held.body.to_vec(), pattern(5000));
+}
