@@ -321,6 +321,9 @@ while True:
 
 
 def test_killed_readers_leave_nothing_behind(gateway, objects):
+    gc.collect()
+    held = ("verbs3_lending_clients", "verbs3_lending_memory_bytes")
+    before = {name: gateway.metric(name) for name in held}
     for _ in range(10):
         command = [sys.executable, "-c", READER, gateway.socket, ACCESS_KEY, SECRET_KEY]
         child = subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -328,12 +331,9 @@ def test_killed_readers_leave_nothing_behind(gateway, objects):
         child.kill()
         child.wait()
         child.stdout.close()
-    gc.collect()
-    for _ in range(300):
-        if gateway.metric("verbs3_lending_reads_in_flight") == 0:
-            break
-        time.sleep(0.1)
-    assert gateway.metric("verbs3_lending_reads_in_flight") == 0
+    until(lambda: gateway.metric("verbs3_lending_reads_in_flight") == 0)
+    for name in held:
+        until(lambda name=name: gateway.metric(name) <= before[name])
     assert gateway.metric("verbs3_gateway_requests_in_flight ") == 0
 
 
