@@ -44,7 +44,7 @@ impl NativeBatch {
 #[pymethods]
 impl NativeClient {
     #[new]
-    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for))]
+    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for, read_for))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn new(
         py: Python<'_>,
@@ -55,6 +55,7 @@ impl NativeClient {
         memory_bytes: u64,
         reads_max: u32,
         reconnect_for: f64,
+        read_for: f64,
     ) -> PyResult<Self> {
         let reconnect_for = Duration::try_from_secs_f64(reconnect_for).unwrap_or_default();
         let options = LendingClientOptions {
@@ -65,6 +66,7 @@ impl NativeClient {
             memory_bytes,
             reads_max,
             reconnect_for,
+            read_for: Duration::try_from_secs_f64(read_for).unwrap_or(Duration::MAX),
         };
         let connected = py.detach(|| LendingClient::connect(options));
         connected.map(|client| Self { client }).map_err(|error| error_of_client(&error))

@@ -63,6 +63,7 @@ def client(service_name: str, *args: Any, **kwargs: Any) -> Any:
             reads_max=reads_max,
             # HTTP is there meanwhile.
             reconnect_for=0.0,
+            read_for=made.meta.config.read_timeout or float("inf"),
         )
     except (_native.LendingError, ValueError) as error:
         _say_once(path, error)

@@ -21,6 +21,8 @@ pub struct LendingClientOptions {
     pub reads_max: u32,
     /// How long a gateway that is gone is waited for.
     pub reconnect_for: Duration,
+    /// How long the next answer is waited for, and each message of a handshake.
+    pub read_for: Duration,
 }
 
 /// Without the secret.
