@@ -1,5 +1,6 @@
 //! A body as Python's buffer. Views of it hold the object, and the object holds its part of the
-//! lent memory: nothing is used again while any view is left, whatever became of the client.
+//! lent memory: nothing is used again while any view is left, whatever became of the client. The
+//! memory is of one process: in a forked child there are no views of it, and old ones fault.
 
 use std::ffi::c_int;
 use std::slice;
@@ -9,6 +10,8 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use verbs3_lending_client::LentBody;
+
+use crate::native_errors::error_of_client;
 
 /// The bytes of an answer, where they have landed.
 #[pyclass(frozen, module = "verbs3._native")]
@@ -39,14 +42,14 @@ impl NativeBody {
             return Ok(());
         }
         let place = target.buf_ptr() as usize;
-        py.detach(|| {
+        let copied = py.detach(|| {
             // SAFETY: the buffer is exported, so its memory stays while `target` lives. It is
             // writable, contiguous and `bytes` long. Bytes have no invalid values, and who writes
             // to it meanwhile from another thread has asked for this copy as well.
             let slice = unsafe { slice::from_raw_parts_mut(place as *mut u8, bytes) };
-            self.body.copy_body(slice);
+            self.body.copy_body(slice)
         });
-        Ok(())
+        copied.map_err(|error| error_of_client(&error))
     }
 
     /// # Safety
@@ -61,7 +64,9 @@ impl NativeBody {
             return Err(PyBufferError::new_err("there is no view to fill in"));
         }
         let body = &slf.get().body;
-        let (address, bytes) = (body.body_address().as_ptr(), body.body_bytes());
+        let address = body.body_address();
+        let address = address.map_err(|error| PyBufferError::new_err(error.to_string()))?.as_ptr();
+        let bytes = body.body_bytes();
         // SAFETY: the address is good for as many bytes as long as the object lives, and the view
         // takes a reference to it. It is read-only, and the gateway is done with these bytes.
         let filled = unsafe {

@@ -1,14 +1,15 @@
 //! The lending client as Python objects. The interpreter's lock is given up while anything waits.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use verbs3_lending_client::{
-    FORWARDED_HEADERS, LendingClient, LendingClientOptions, LentAnswer, LentReadMethod,
-    LentReadRequest, ReadBatch,
+    ClientLendingError, FORWARDED_HEADERS, LendingClient, LendingClientOptions, LentAnswer,
+    LentReadMethod, LentReadRequest, ReadBatch,
 };
 
 use crate::native_body::NativeBody;
@@ -27,12 +28,23 @@ pub(crate) struct NativeClient {
 #[pyclass(frozen, module = "verbs3._native")]
 pub(crate) struct NativeBatch {
     batch: Mutex<ReadBatch>,
+    /// Who began it. A thread of that process may have held the lock at a fork.
+    process: u32,
+}
+
+impl NativeBatch {
+    fn lock_batch(&self) -> Result<MutexGuard<'_, ReadBatch>, ClientLendingError> {
+        if self.process == process::id() {
+            return Ok(self.batch.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        self.batch.try_lock().map_err(|_| ClientLendingError::OtherProcess)
+    }
 }
 
 #[pymethods]
 impl NativeClient {
     #[new]
-    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for))]
+    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for, read_for))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn new(
         py: Python<'_>,
@@ -43,6 +55,7 @@ impl NativeClient {
         memory_bytes: u64,
         reads_max: u32,
         reconnect_for: f64,
+        read_for: f64,
     ) -> PyResult<Self> {
         let reconnect_for = Duration::try_from_secs_f64(reconnect_for).unwrap_or_default();
         let options = LendingClientOptions {
@@ -53,6 +66,7 @@ impl NativeClient {
             memory_bytes,
             reads_max,
             reconnect_for,
+            read_for: Duration::try_from_secs_f64(read_for).unwrap_or(Duration::MAX),
         };
         let connected = py.detach(|| LendingClient::connect(options));
         connected.map(|client| Self { client }).map_err(|error| error_of_client(&error))
@@ -77,7 +91,7 @@ impl NativeClient {
 
     /// Begins a batch.
     fn begin_batch(&self) -> NativeBatch {
-        NativeBatch { batch: Mutex::new(self.client.begin_batch()) }
+        NativeBatch { batch: Mutex::new(self.client.begin_batch()), process: process::id() }
     }
 
     /// Headers that a read may carry.
@@ -99,22 +113,14 @@ impl NativeBatch {
         body_bytes: u64,
     ) -> PyResult<usize> {
         let request = build_request(false, bucket, key, headers);
-        let batch = &self.batch;
-        let added = py.detach(|| {
-            let mut batch = batch.lock().unwrap_or_else(PoisonError::into_inner);
-            batch.add_read(&request, body_bytes)
-        });
+        let added = py.detach(|| self.lock_batch()?.add_read(&request, body_bytes));
         added.map_err(|error| error_of_client(&error))
     }
 
     /// Returns the next answer that arrives, with its index. `None`: all have.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(usize, AnswerParts<'py>)>> {
-        let batch = &self.batch;
-        let answer = py.detach(|| {
-            // Who waits for the lock has given up the interpreter's, so nobody waits in a circle.
-            let mut batch = batch.lock().unwrap_or_else(PoisonError::into_inner);
-            batch.next_answer(check_signals)
-        })?;
+        // Who waits for the lock has given up the interpreter's, so nobody waits in a circle.
+        let answer = py.detach(|| self.lock_batch()?.next_answer(check_signals))?;
         Ok(answer.map(|answer| (answer.index, take_apart(py, answer.answer))))
     }
 }

@@ -60,6 +60,7 @@ pub(crate) fn error_of_client(error: &ClientLendingError) -> PyErr {
         ClientLendingError::TooLong => RequestTooLong::new_err(text),
         ClientLendingError::Failed
         | ClientLendingError::TimedOut
-        | ClientLendingError::Disconnected => LendingError::new_err(text),
+        | ClientLendingError::Disconnected
+        | ClientLendingError::OtherProcess => LendingError::new_err(text),
     }
 }

@@ -7,6 +7,7 @@ replaced (its event `before-send`). So responses and exceptions are boto3's own.
 from __future__ import annotations
 
 import io
+import os
 import threading
 import warnings
 from typing import Any
@@ -62,6 +63,7 @@ def client(service_name: str, *args: Any, **kwargs: Any) -> Any:
             reads_max=reads_max,
             # HTTP is there meanwhile.
             reconnect_for=0.0,
+            read_for=made.meta.config.read_timeout or float("inf"),
         )
     except (_native.LendingError, ValueError) as error:
         _say_once(path, error)
@@ -165,6 +167,7 @@ class _LentRaw(io.RawIOBase):
     def __init__(self, body: _native.NativeBody):
         self._view: memoryview | None = memoryview(body)
         self._at = 0
+        self._process = os.getpid()
 
     def readable(self) -> bool:
         return True
@@ -206,6 +209,8 @@ class _LentRaw(io.RawIOBase):
     def _take(self, amt: int | None) -> memoryview | None:
         if self._view is None:
             return None
+        if self._process != os.getpid():
+            raise _native.LendingError("the body is in the memory of the process that this one was forked from")
         end = len(self._view) if amt is None or amt < 0 else min(self._at + amt, len(self._view))
         taken = self._view[self._at : end]
         self._at = end

@@ -29,6 +29,7 @@ def connect(
     memory: int | str = "64MiB",
     reads_max: int = 64,
     reconnect_for: float = 30.0,
+    read_for: float = 60.0,
 ) -> Reader:
     """Connects to the gateway of this host and lends it memory.
 
@@ -36,7 +37,7 @@ def connect(
     gateway was configured with. Without keys, those that boto3 would take. `memory` holds what is
     being read and what views are left of: about as much as you keep at once, and 16 KiB for each of
     `reads_max`. A gateway that restarts is waited for `reconnect_for` seconds; what was in flight
-    is repeated.
+    is repeated. An answer is waited for `read_for` seconds.
     """
     found = find_credentials(access_key, secret_key)
     native = _native.NativeClient(
@@ -47,6 +48,7 @@ def connect(
         memory_bytes=bytes_of(memory),
         reads_max=reads_max,
         reconnect_for=reconnect_for,
+        read_for=read_for,
     )
     return Reader(native)
 

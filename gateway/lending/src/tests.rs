@@ -219,6 +219,7 @@ impl TestServer {
             memory_bytes: 8 * MIB,
             reads_max: 8,
             reconnect_for: Duration::from_secs(30),
+            read_for: Duration::from_secs(60),
         }
     }
 

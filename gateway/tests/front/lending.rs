@@ -29,6 +29,7 @@ fn options(socket: &Path, access_key: &str, secret_key: &str) -> LendingClientOp
         memory_bytes: 8 << 20,
         reads_max: 16,
         reconnect_for: Duration::ZERO,
+        read_for: Duration::from_secs(60),
     }
 }
 

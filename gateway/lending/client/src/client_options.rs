@@ -21,6 +21,8 @@ pub struct LendingClientOptions {
     pub reads_max: u32,
     /// How long a gateway that is gone is waited for.
     pub reconnect_for: Duration,
+    /// How long the next answer is waited for, and each message of a handshake.
+    pub read_for: Duration,
 }
 
 /// Without the secret.
@@ -63,4 +65,6 @@ pub enum ClientLendingError {
     TimedOut,
     #[error("the connection to the gateway has ended")]
     Disconnected,
+    #[error("the answer landed in the process that this one was forked from; read it again here")]
+    OtherProcess,
 }

@@ -1,6 +1,7 @@
 //! Owns the connection in force: makes it, makes it again where the gateway was gone, and makes
 //! another one in a process that has forked.
 
+use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::thread;
@@ -28,6 +29,8 @@ pub struct LendingClient {
 struct ProcessSeat {
     process: u32,
     connection: Mutex<Option<Arc<LentConnection>>>,
+    /// When the last try to connect failed. Threads that waited for it don't try one by one.
+    failed_at: Mutex<Option<Instant>>,
 }
 
 impl std::fmt::Debug for ProcessSeat {
@@ -38,7 +41,11 @@ impl std::fmt::Debug for ProcessSeat {
 
 impl ProcessSeat {
     fn new() -> Arc<Self> {
-        Arc::new(Self { process: std::process::id(), connection: Mutex::new(None) })
+        Arc::new(Self {
+            process: std::process::id(),
+            connection: Mutex::new(None),
+            failed_at: Mutex::new(None),
+        })
     }
 }
 
@@ -84,6 +91,7 @@ impl LendingClient {
     }
 
     fn try_connection(&self) -> Result<Arc<LentConnection>, ClientLendingError> {
+        let asked_at = Instant::now();
         let seat = self.own_seat();
         let mut connection = seat.connection.lock();
         if let Some(known) = &*connection
@@ -91,7 +99,18 @@ impl LendingClient {
         {
             return Ok(known.clone());
         }
-        let made = Arc::new(LentConnection::connect(&self.options)?);
+        if seat.failed_at.lock().is_some_and(|failed_at| failed_at >= asked_at) {
+            let source = io::Error::from(io::ErrorKind::TimedOut);
+            return Err(ClientLendingError::Unavailable {
+                path: self.options.socket.clone(),
+                source,
+            });
+        }
+        let made = LentConnection::connect(&self.options).map(Arc::new).inspect_err(|failed| {
+            if matches!(failed, ClientLendingError::Unavailable { .. }) {
+                *seat.failed_at.lock() = Some(Instant::now());
+            }
+        })?;
         *connection = Some(made.clone());
         Ok(made)
     }
@@ -116,6 +135,11 @@ impl Drop for LendingClient {
         let seat = self.seat.load_full();
         if seat.process != std::process::id() {
             mem::forget(seat);
+            return;
+        }
+        // No read is left. Bodies keep their memory; the gateway need not.
+        if let Some(connection) = &*seat.connection.lock() {
+            connection.hang_up();
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use verbs3_lending_protocol::AnswerHead;
 
+use crate::client_options::ClientLendingError;
 use crate::lent_connection::LentConnection;
 
 /// An answer: status, headers, body.
@@ -17,7 +18,7 @@ pub struct LentAnswer {
     pub body: LentBody,
 }
 
-/// The bytes of an answer, in the memory that they landed in.
+/// The bytes of an answer, in the memory that they landed in. A forked child does not have them.
 pub struct LentBody {
     connection: Arc<LentConnection>,
     range: Range<u64>,
@@ -37,29 +38,40 @@ impl LentBody {
     }
 
     /// Returns where the bytes are. They stay, unchanged by the gateway, until this is dropped.
-    pub fn body_address(&self) -> NonNull<u8> {
+    pub fn body_address(&self) -> Result<NonNull<u8>, ClientLendingError> {
+        self.check_process()?;
         let memory = self.connection.lent_memory();
-        memory.locate_range(self.range.start, self.bytes).expect("its range is of this memory")
+        Ok(memory.locate_range(self.range.start, self.bytes)?)
     }
 
     /// Copies the bytes; `target` has to be as long.
-    pub fn copy_body(&self, target: &mut [u8]) {
+    pub fn copy_body(&self, target: &mut [u8]) -> Result<(), ClientLendingError> {
+        self.check_process()?;
         assert_eq!(target.len(), self.body_bytes(), "a body is copied whole");
         let memory = self.connection.lent_memory();
-        memory.copy_bytes(self.range.start, target).expect("its range is of this memory");
+        Ok(memory.copy_bytes(self.range.start, target)?)
     }
 
     /// Returns a copy of the bytes.
+    ///
+    /// # Panics
+    ///
+    /// In a forked child.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.body_bytes()];
-        self.copy_body(&mut bytes);
+        self.copy_body(&mut bytes).expect("this process has read it");
         bytes
+    }
+
+    fn check_process(&self) -> Result<(), ClientLendingError> {
+        if self.connection.is_own() { Ok(()) } else { Err(ClientLendingError::OtherProcess) }
     }
 }
 
 impl Drop for LentBody {
     fn drop(&mut self) {
         self.connection.return_range(self.range.clone());
+        self.connection.leave_alone();
     }
 }
 

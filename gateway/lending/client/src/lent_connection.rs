@@ -6,14 +6,21 @@
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, Read as _, Write as _};
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
+use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, socket_with,
+};
 use verbs3_lending_protocol::{
     BELL_LOOK, ENTRY_BYTES, LendingHello, LendingRefusal, LendingVerdict, LentMapping, MemoryOffer,
     OutsideMemory, REQUEST_BYTES_MAX, ReadCompletion, ReadSubmission, RingLayout,
@@ -28,8 +35,11 @@ use crate::memory_space::MemorySpace;
 const SLOT_BYTES: u64 = 16 * 1024;
 /// What the head of an answer may take of it.
 const HEAD_BYTES_MAX: u32 = SLOT_BYTES as u32 - REQUEST_BYTES_MAX;
-/// Longest wait for a message of the handshake.
+/// Bounds of the wait for a message of the handshake.
+const HANDSHAKE_MIN: Duration = Duration::from_millis(100);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// How long a body that is just being looked at may keep a read from its place.
+const ROOM_WAIT: Duration = Duration::from_millis(20);
 /// How long one wait for the socket takes at most. A signal's handler has its turn after it.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
 
@@ -38,8 +48,9 @@ pub(crate) struct LentConnection {
     memory: LentMapping,
     layout: RingLayout,
     stream: UnixStream,
-    /// The process that made it. No other one may touch rings, socket or space.
-    pub(crate) process: u32,
+    /// The process that made it. No other one may touch rings, socket or space, nor wait for a lock
+    /// that a thread of that one may have held at the fork.
+    process: u32,
     state: Mutex<ConnectionReads>,
     changed: Condvar,
 }
@@ -51,6 +62,10 @@ struct ConnectionReads {
     space: MemorySpace,
     under_way: HashMap<u64, ReadUnderWay>,
     next_token: u64,
+    /// How many ranges were given back. Who waits for room looks whether it grows.
+    returned: u64,
+    /// When the gateway last finished anything, or took the connection.
+    heard_at: Instant,
     /// A thread reads the socket.
     is_watched: bool,
     is_ended: bool,
@@ -77,8 +92,8 @@ pub(crate) enum SubmitOutcome {
     Submitted(u64),
     /// As many reads are in flight as may be.
     NoSlot,
-    /// No part of the memory is as long.
-    NoSpace,
+    /// No part of the memory is as long. So many ranges had been given back.
+    NoSpace(u64),
 }
 
 impl LentConnection {
@@ -87,8 +102,8 @@ impl LentConnection {
         let path = &options.socket;
         let unavailable = |source| ClientLendingError::Unavailable { path: path.clone(), source };
         let refused = |refusal| ClientLendingError::Refused { path: path.clone(), refusal };
-        let mut stream = UnixStream::connect(path).map_err(unavailable)?;
-        stream.set_read_timeout(Some(HANDSHAKE_MAX)).map_err(unavailable)?;
+        let patience = options.read_for.clamp(HANDSHAKE_MIN, HANDSHAKE_MAX);
+        let mut stream = open_stream(path, patience).map_err(unavailable)?;
         let mut hello = [0; LendingHello::BYTES];
         stream.read_exact(&mut hello).map_err(unavailable)?;
         let hello = LendingHello::decode_hello(&hello)
@@ -119,6 +134,8 @@ impl LentConnection {
             space: MemorySpace::new(slots_end..bytes),
             under_way: HashMap::new(),
             next_token: 0,
+            returned: 0,
+            heard_at: Instant::now(),
             is_watched: false,
             is_ended: false,
         };
@@ -136,9 +153,28 @@ impl LentConnection {
         &self.memory
     }
 
+    /// Returns whether this is the process that made it, and not a forked child.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Has a forked child never drop its copy: a thread of the parent may have been changing it.
+    pub(crate) fn leave_alone(self: &Arc<Self>) {
+        if !self.is_own() {
+            mem::forget(Arc::clone(self));
+        }
+    }
+
+    /// Ends the connection, also where forked children have copies of its socket.
+    pub(crate) fn hang_up(&self) {
+        if self.is_own() {
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Returns whether the gateway has gone, or has said that it goes.
     pub(crate) fn is_ended(&self) -> bool {
-        self.state.lock().is_ended
+        !self.is_own() || self.state.lock().is_ended
     }
 
     /// Submits a read whose body may have `body_bytes`. Never waits.
@@ -147,6 +183,7 @@ impl LentConnection {
         request: &[u8],
         body_bytes: u64,
     ) -> Result<SubmitOutcome, ClientLendingError> {
+        self.check_process()?;
         let mut state = self.state.lock();
         if state.is_ended {
             return Err(ClientLendingError::Disconnected);
@@ -154,7 +191,7 @@ impl LentConnection {
         self.drain_completions(&mut state)?;
         let Some(&slot) = state.free_slots.last() else { return Ok(SubmitOutcome::NoSlot) };
         let Some(range) = state.space.take_range(body_bytes) else {
-            return Ok(SubmitOutcome::NoSpace);
+            return Ok(SubmitOutcome::NoSpace(state.returned));
         };
         state.free_slots.pop();
         let token = state.next_token;
@@ -182,6 +219,7 @@ impl LentConnection {
 
     /// Wakes the gateway, if it sleeps. Call it after the last of several submissions.
     pub(crate) fn ring_gateway(&self) -> Result<(), ClientLendingError> {
+        self.check_process()?;
         if self.memory.swap_flag(self.layout.gateway_sleeps_flag(), 0)? != 0 {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             // A byte that finds no place is not the first one there. An ended connection is found
@@ -197,6 +235,7 @@ impl LentConnection {
         &self,
         tokens: &[u64],
     ) -> Result<Option<LandedToken>, ClientLendingError> {
+        self.check_process()?;
         let until = Instant::now() + WAIT_SLICE;
         let mut state = self.state.lock();
         loop {
@@ -219,9 +258,48 @@ impl LentConnection {
         }
     }
 
+    /// Waits until a range was given back since there were `returned`, for a slice of time. `false`:
+    /// nothing was, and no read is under way that could do so.
+    pub(crate) fn wait_for_room(&self, returned: u64) -> Result<bool, ClientLendingError> {
+        self.check_process()?;
+        let until = Instant::now() + ROOM_WAIT;
+        let mut state = self.state.lock();
+        loop {
+            self.drain_completions(&mut state)?;
+            if state.returned != returned {
+                return Ok(true);
+            }
+            if state.is_ended {
+                return Err(ClientLendingError::Disconnected);
+            }
+            let is_awaited = state.under_way.values().any(|read| read.landed.is_none());
+            if Instant::now() >= until {
+                return Ok(is_awaited);
+            }
+            if state.is_watched || !is_awaited {
+                self.changed.wait_until(&mut state, until);
+            } else {
+                self.watch_socket(&mut state)?;
+            }
+        }
+    }
+
+    /// Ends a connection on which nothing was finished for so long.
+    pub(crate) fn end_if_silent(&self, silence: Duration) {
+        if !self.is_own() {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.heard_at.elapsed() >= silence {
+            state.is_ended = true;
+            self.hang_up();
+            self.changed.notify_all();
+        }
+    }
+
     /// Gives a read up. Its range is used again only when the gateway is done with it.
     pub(crate) fn abandon_read(&self, token: u64) {
-        if std::process::id() != self.process {
+        if !self.is_own() {
             return;
         }
         let mut state = self.state.lock();
@@ -231,7 +309,8 @@ impl LentConnection {
             if read.landed.is_some() {
                 let range = read.range.clone();
                 state.under_way.remove(&token);
-                state.space.return_range(range);
+                state.give_back(range);
+                self.changed.notify_all();
             }
         }
     }
@@ -239,8 +318,9 @@ impl LentConnection {
     /// Gives a landed body's range back. In another process than its own, nothing is done: that
     /// one's space is no concern of this copy.
     pub(crate) fn return_range(&self, range: Range<u64>) {
-        if std::process::id() == self.process {
-            self.state.lock().space.return_range(range);
+        if self.is_own() {
+            self.state.lock().give_back(range);
+            self.changed.notify_all();
         }
     }
 
@@ -281,6 +361,7 @@ impl LentConnection {
         if completed == state.consumed {
             return Ok(());
         }
+        state.heard_at = Instant::now();
         while state.consumed != completed {
             let mut entry = [0; ENTRY_BYTES as usize];
             let place = self.layout.completion_offset(state.consumed);
@@ -295,7 +376,7 @@ impl LentConnection {
             if read.is_abandoned {
                 let range = read.range.clone();
                 state.under_way.remove(&completion.token);
-                state.space.return_range(range);
+                state.give_back(range);
                 continue;
             }
             let head_bytes = completion.head_bytes.min(HEAD_BYTES_MAX) as usize;
@@ -307,12 +388,22 @@ impl LentConnection {
         Ok(())
     }
 
+    fn check_process(&self) -> Result<(), ClientLendingError> {
+        if self.is_own() { Ok(()) } else { Err(ClientLendingError::Disconnected) }
+    }
+
     fn request_offset(&self, slot: u32) -> u64 {
         self.layout.rings_end().next_multiple_of(64) + u64::from(slot) * SLOT_BYTES
     }
 
     fn head_offset(&self, slot: u32) -> u64 {
         self.request_offset(slot) + u64::from(REQUEST_BYTES_MAX)
+    }
+}
+
+impl Drop for LentConnection {
+    fn drop(&mut self) {
+        self.hang_up();
     }
 }
 
@@ -324,6 +415,11 @@ pub(crate) struct LandedToken {
 }
 
 impl ConnectionReads {
+    fn give_back(&mut self, range: Range<u64>) {
+        self.space.return_range(range);
+        self.returned += 1;
+    }
+
     fn take_landed(&mut self, tokens: &[u64]) -> Option<LandedToken> {
         let is_over =
             |token: &&u64| self.under_way.get(token).is_some_and(|read| read.landed.is_some());
@@ -338,6 +434,17 @@ impl From<OutsideMemory> for ClientLendingError {
     fn from(_: OutsideMemory) -> Self {
         Self::Disconnected
     }
+}
+
+/// Connects. Nothing waits longer than `patience`: not for a place in the queue of a gateway that
+/// hangs, and not for a message.
+fn open_stream(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(UnixStream::from(socket))
 }
 
 fn read_verdict(stream: &mut UnixStream) -> io::Result<Result<(), LendingRefusal>> {

@@ -8,7 +8,7 @@ use rustix::fs::{
 };
 use verbs3_lending_protocol::LentMapping;
 
-/// Makes memory of `bytes`, sealed so that its length stays.
+/// Makes memory of `bytes`, sealed so that its length stays. Forked children don't have it.
 pub(crate) fn make_memory(bytes: u64) -> io::Result<(OwnedFd, LentMapping)> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("verbs3-lent", flags)?;
@@ -16,6 +16,6 @@ pub(crate) fn make_memory(bytes: u64) -> io::Result<(OwnedFd, LentMapping)> {
     // The pages are this process's, also where the gateway touches them first.
     fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    let memory = LentMapping::map_file(file.as_fd(), bytes)?;
+    let memory = LentMapping::map_file(file.as_fd(), bytes)?.keep_from_children()?;
     Ok((file, memory))
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use verbs3_lending_protocol::{AnswerHead, LentReadRequest, ReadOutcome};
 
@@ -91,18 +92,30 @@ impl ReadBatch {
         &mut self,
         mut poll: impl FnMut() -> Result<(), E>,
     ) -> Result<Option<BatchAnswer>, E> {
+        let read_for = self.client.client_options().read_for;
+        let mut asked_at = Instant::now();
         while !(self.waiting.is_empty() && self.flying.is_empty()) {
             let connection = match &self.connection {
+                // The reads of a forked child are its own from here on.
+                Some(connection) if !connection.is_own() => {
+                    self.repeat_flying();
+                    continue;
+                }
                 Some(connection) => connection.clone(),
                 None => {
                     let made = self.client.current_connection(&mut poll)?;
                     self.connection = Some(made.clone());
+                    asked_at = Instant::now();
                     made
                 }
             };
             let tried = self.submit_waiting(&connection).and_then(|()| self.land_one(&connection));
             match tried {
                 Ok(Some(answer)) => return Ok(Some(answer)),
+                Ok(None) if asked_at.elapsed() >= read_for => {
+                    connection.end_if_silent(read_for);
+                    return Err(ClientLendingError::TimedOut.into());
+                }
                 Ok(None) => poll()?,
                 Err(ClientLendingError::Disconnected) => {
                     self.repeat_flying();
@@ -125,10 +138,14 @@ impl ReadBatch {
                     is_rung = false;
                 }
                 SubmitOutcome::NoSlot => break,
-                SubmitOutcome::NoSpace if self.flying.is_empty() => {
-                    return Err(ClientLendingError::MemoryFull { wanted: next.body_bytes });
+                SubmitOutcome::NoSpace(returned) if self.flying.is_empty() => {
+                    // Other reads of the connection may make room.
+                    if !connection.wait_for_room(returned)? {
+                        return Err(ClientLendingError::MemoryFull { wanted: next.body_bytes });
+                    }
+                    break;
                 }
-                SubmitOutcome::NoSpace => break,
+                SubmitOutcome::NoSpace(_) => break,
             }
         }
         if !is_rung {
@@ -176,7 +193,9 @@ impl ReadBatch {
 
     /// Puts what was in flight on an ended connection back, to be repeated on the next one.
     fn repeat_flying(&mut self) {
-        self.connection = None;
+        if let Some(connection) = self.connection.take() {
+            connection.leave_alone();
+        }
         let mut repeated: Vec<_> = self.flying.drain(..).map(|flying| flying.read).collect();
         repeated.sort_by_key(|read| std::cmp::Reverse(read.index));
         for read in repeated {
@@ -191,6 +210,7 @@ impl Drop for ReadBatch {
             for flying in &self.flying {
                 connection.abandon_read(flying.token);
             }
+            connection.leave_alone();
         }
     }
 }

@@ -8,13 +8,15 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Lent memory, mapped to be read and written.
 #[derive(Debug)]
 pub struct LentMapping {
     base: NonNull<u8>,
     bytes: usize,
+    /// The one process that has it, where its children don't.
+    process: Option<u32>,
 }
 
 // SAFETY: the mapping is plain memory that stays in place until drop, and is reached by copies and
@@ -46,7 +48,18 @@ impl LentMapping {
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, protection, flags, file, 0) }?;
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("the kernel mapped lent memory at address 0"))?;
-        Ok(Self { base, bytes })
+        Ok(Self { base, bytes, process: None })
+    }
+
+    /// Keeps the mapping out of processes that this one forks: a touch of it there is a fault, never
+    /// bytes of another read. They may call nothing of it but drop.
+    pub fn keep_from_children(mut self) -> io::Result<Self> {
+        // SAFETY: the range was mapped by `map_file`. The advice changes nothing in this process.
+        unsafe {
+            rustix::mm::madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxDontFork)
+        }?;
+        self.process = Some(std::process::id());
+        Ok(self)
     }
 
     /// Returns the length of the memory.
@@ -128,6 +141,10 @@ impl LentMapping {
 
 impl Drop for LentMapping {
     fn drop(&mut self) {
+        if self.process.is_some_and(|process| process != std::process::id()) {
+            // A forked child does not have it. Something else may be at its address.
+            return;
+        }
         // SAFETY: the range was mapped by `map_file`, and nothing borrows it any more.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
