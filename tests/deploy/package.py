@@ -23,7 +23,14 @@ dpkg --force-depends -i "$FIRST" >/dev/null
 hold "it is installed" 'dpkg -s verbs3 | grep -q "Status: install ok installed"'
 hold "the user has no shell and no password" 'getent passwd verbs3 | grep -q nologin && getent shadow verbs3 | grep -qE "^verbs3:[!*]"'
 hold "the binary runs" '/usr/bin/verbs3 version >/dev/null'
-hold "secrets lie where the group alone reads" '[ "$(stat -c "%U:%G %a" /etc/verbs3)" = "root:verbs3 750" ]'
+hold "the folder of secrets is listed to the group alone" '[ "$(stat -c "%U:%G %a" /etc/verbs3)" = "root:verbs3 751" ]'
+getent passwd etcd >/dev/null || useradd --system --user-group etcd
+mkdir -p /etc/verbs3/etcd
+echo key > /etc/verbs3/etcd/members.key; chgrp etcd /etc/verbs3/etcd/members.key; chmod 640 /etc/verbs3/etcd/members.key
+echo own > /etc/verbs3/credentials; chgrp verbs3 /etc/verbs3/credentials; chmod 640 /etc/verbs3/credentials
+hold "etcd's user reads its certificates" 'setpriv --reuid etcd --regid etcd --clear-groups cat /etc/verbs3/etcd/members.key | grep -q key'
+hold "and nothing of the package's user" '! setpriv --reuid etcd --regid etcd --clear-groups cat /etc/verbs3/credentials 2>/dev/null'
+hold "the package's user reads its own" 'setpriv --reuid verbs3 --regid verbs3 --clear-groups cat /etc/verbs3/credentials | grep -q own'
 hold "nothing is enabled" '! find /etc/systemd/system -name "verbs3*" | grep -q .'
 hold "units name the binary of the package" 'grep -q "ExecStart=/usr/bin/verbs3" /usr/lib/systemd/system/verbs3@.service && ! grep -rq /usr/local /usr/lib/systemd/system/verbs3*'
 echo "# the operator's" >> /etc/verbs3/verbs3.toml
