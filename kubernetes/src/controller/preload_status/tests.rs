@@ -52,10 +52,10 @@ fn an_endpoint_that_is_away_takes_nothing_back_and_says_so() {
     let away = PreloadGatewayError::Away { message: "connection refused".to_owned() };
     let status = status_of_obstacle(&running, &away.into(), "2");
     assert_eq!((status.state.as_str(), status.objects_loaded), ("Running", 4));
-    assert_eq!(condition(&status, "Reachable"), ("False", "EndpointAway"));
+    assert_eq!(condition(&status, "Current"), ("False", "EndpointAway"));
     assert_eq!(condition(&status, "Accepted"), ("True", "JobBegun"));
     let back = status_of_job(&status, &view(JobState::Running), "3");
-    assert_eq!(condition(&back, "Reachable").0, "True");
+    assert_eq!(condition(&back, "Current").0, "True");
 }
 
 #[test]
