@@ -74,7 +74,7 @@ pub(crate) enum ReviewOutcome {
     Unchanged,
     /// 4xx: it is no admission review, too long, or did not come in time.
     Malformed,
-    /// 503: too many bodies were on their way.
+    /// 503: too many bodies of its address were on their way.
     Busy,
 }
 

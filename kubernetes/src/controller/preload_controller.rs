@@ -19,8 +19,8 @@ use super::preload_gateway::{PreloadGateway, PreloadGatewayError, PreloadKey};
 use super::preload_pace::PreloadPaces;
 use super::preload_round::{FINALIZER, ListedPreload, PreloadName, PreloadTurns};
 use super::preload_status::{
-    PreloadObstacle, is_over, may_have_job, stale_reason, status_of_job, status_of_obstacle,
-    status_of_refusal,
+    PreloadObstacle, StopVerdict, is_over, judge_stop, stale_reason, status_of_job,
+    status_of_obstacle, status_of_refusal,
 };
 use super::resource_store::{EventKind, PreloadEvent, ResourceStore};
 use crate::api_server::{ApiServer, ApiServerError};
@@ -281,28 +281,23 @@ impl PreloadController {
     /// Ends the job of a resource that is deleted. Where that can't be done within its time, the
     /// resource goes all the same: it must not keep its namespace from going.
     async fn stop_job(&self, resource: &PreloadResource) -> Result<(), ApiServerError> {
-        let (id, status) = (job_id(resource), &resource.status);
-        let (obstacle, may_pass) = match self.read_key(resource).await? {
-            Err(obstacle) => (obstacle, false),
-            Ok(key) => match self.gateway.stop_job(&key, &id).await {
-                // A job of another key's owner is unknown, too: one that was begun may run on.
-                Err(PreloadGatewayError::Unknown) if status.job_id.is_some() => {
-                    (PreloadGatewayError::Unknown.into(), false)
-                }
-                Ok(()) | Err(PreloadGatewayError::Unknown) => {
-                    self.metrics.work[PreloadWork::Stopped].inc();
-                    return self.release_resource(resource).await;
-                }
-                Err(error) => (PreloadObstacle::from(error), true),
-            },
+        let id = job_id(resource);
+        let stopped = match self.read_key(resource).await? {
+            Err(obstacle) => Err(obstacle),
+            Ok(key) => self.gateway.stop_job(&key, &id).await.map_err(PreloadObstacle::from),
         };
-        if !may_have_job(status) && !obstacle.is_away() {
+        let Err(obstacle) = stopped else {
+            self.metrics.work[PreloadWork::Stopped].inc();
             return self.release_resource(resource).await;
-        }
-        if may_pass && deleted_for(resource) < self.options.stop_for {
-            self.metrics.work[PreloadWork::Refused].inc();
-            self.note_failure(&resource.metadata.uid);
-            return Ok(());
+        };
+        match judge_stop(&resource.status, &obstacle) {
+            StopVerdict::NoJob => return self.release_resource(resource).await,
+            StopVerdict::MayPass if deleted_for(resource) < self.options.stop_for => {
+                self.metrics.work[PreloadWork::Refused].inc();
+                self.note_failure(&resource.metadata.uid);
+                return Ok(());
+            }
+            StopVerdict::MayPass | StopVerdict::Lasting => {}
         }
         let note = format!("the job {id} may run on to its end: {}", obstacle.message);
         let (name, namespace) = (&resource.metadata.name, &resource.metadata.namespace);

@@ -28,7 +28,7 @@ pub(super) struct PreloadObstacle {
 
 impl PreloadObstacle {
     /// Whether nothing is known of what the endpoint made of the question.
-    pub fn is_away(&self) -> bool {
+    fn is_away(&self) -> bool {
         AWAY.contains(&self.reason)
     }
 }
@@ -65,8 +65,34 @@ pub(super) fn stale_reason(status: &PreloadResourceStatus) -> Option<&str> {
     (current.status != "True").then_some(&current.reason)
 }
 
+/// What follows for a resource that is deleted, where its job was not stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StopVerdict {
+    /// No job runs: the resource may go.
+    NoJob,
+    /// It is worth a wait.
+    MayPass,
+    /// Nothing will come of it, and a job may run on.
+    Lasting,
+}
+
+/// Judges why a job was not stopped. A key that was changed knows no job of the one before.
+pub(super) fn judge_stop(
+    status: &PreloadResourceStatus,
+    obstacle: &PreloadObstacle,
+) -> StopVerdict {
+    match obstacle.reason {
+        "JobUnknown" if status.job_id.is_none() => StopVerdict::NoJob,
+        _ if !may_have_job(status) && !obstacle.is_away() => StopVerdict::NoJob,
+        "JobUnknown" | "SecretMissing" | "SecretIncomplete" | "SecretForbidden" => {
+            StopVerdict::Lasting
+        }
+        _ => StopVerdict::MayPass,
+    }
+}
+
 /// Whether a job may run. A question without an answer may have begun one, too.
-pub(super) fn may_have_job(status: &PreloadResourceStatus) -> bool {
+fn may_have_job(status: &PreloadResourceStatus) -> bool {
     status.job_id.is_some() || stale_reason(status).is_some_and(|reason| AWAY.contains(&reason))
 }
 
