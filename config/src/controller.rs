@@ -45,8 +45,8 @@ pub struct ControllerSettings {
     /// Resources that are worked at at once; the others wait.
     #[setting(default = 8, range = 1..=256)]
     pub concurrency_max: u16,
-    /// Resources that are worked at in all, of which some may be over. Beyond it, nothing is done
-    /// for a resource until others are deleted.
+    /// Resources that are worked at in one round, and as many that are deleted; the others have their
+    /// turn in later rounds.
     #[setting(default = 10_000, range = 1..=100_000)]
     pub resources_max: u32,
 }

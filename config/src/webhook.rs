@@ -45,8 +45,8 @@ pub struct WebhookSettings {
     /// Bytes of one review. An object of Kubernetes has 1.5 MiB at most.
     #[setting(default = "3MiB", range = "64KiB"..="16MiB")]
     pub review_max: ByteSize,
-    /// Reviews whose body is in memory at once; others wait. One address has half of them at most.
-    /// Two at once are parsed, which may take twenty times their bytes.
+    /// Reviews whose body is in memory at once; others wait. One address has three quarters at
+    /// most. Two at once are parsed, which may take twenty times their bytes.
     #[setting(default = 32, range = 2..=1024)]
     pub reviews_max: u32,
     /// The certificate that API servers see.

@@ -3,6 +3,7 @@
 mod preload_controller;
 mod preload_gateway;
 mod preload_pace;
+mod preload_round;
 mod preload_status;
 mod resource_store;
 

@@ -42,9 +42,9 @@ pub struct ControllerMetrics {
     /// What was done for resources.
     #[metric(labels(work))]
     pub(crate) work: MetricFamily<PreloadWork, IntCounter>,
-    /// Resources whose job is not over.
+    /// Resources whose job is not over, or whose finalizer is still there.
     pub(crate) resources: IntGauge,
-    /// Resources that nothing is done for: beyond `controller.resources_max`, or unreadable.
+    /// Resources that were due, and found no turn in the last round. They come first in a later one.
     pub(crate) left_out: IntGauge,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum PreloadWork {
     Ended,
     /// The job was stopped with its resource.
     Stopped,
-    /// The resource went, and its job could not be stopped.
+    /// The resource went, and its job may run on.
     Abandoned,
 }
 
@@ -74,7 +74,7 @@ pub(crate) enum ReviewOutcome {
     Unchanged,
     /// 4xx: it is no admission review, too long, or did not come in time.
     Malformed,
-    /// 503: too many bodies were on their way.
+    /// 503: too many bodies of its address were on their way.
     Busy,
 }
 

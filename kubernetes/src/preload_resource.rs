@@ -31,6 +31,12 @@ pub struct ResourceMetadata {
     pub finalizers: Vec<String>,
 }
 
+impl ResourceMetadata {
+    pub(crate) fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|name| name == finalizer)
+    }
+}
+
 /// What to load, and with whose key. It never changes: a job that runs can't be told otherwise.
 ///
 /// There is no endpoint in it: keys go where the operator of the controller says, and nowhere else.
@@ -109,7 +115,7 @@ pub enum PreloadResourceTier {
 pub struct PreloadResourceStatus {
     /// `Pending`, `Queued`, `Running`; then `Done`, `Incomplete`, `Failed` or `Stopped`.
     pub state: String,
-    /// Id of the job, as `verbs3 preload show` takes it. None: no job was begun.
+    /// Id of the job, as `verbs3 preload show` takes it. None: the endpoint told of none.
     pub job_id: Option<String>,
     /// What it is at, or why it is not done.
     pub message: Option<String>,
@@ -127,7 +133,7 @@ pub struct PreloadResourceStatus {
     pub bytes_held: u64,
     /// The first few failures.
     pub failures: Vec<PreloadResourceFailure>,
-    /// `Accepted`: the endpoint took the job. `Reachable`: it answered when it was asked last.
+    /// `Accepted`: the endpoint took the job. `Current`: the rest is what the endpoint says now.
     /// `Complete`: the job is over, and everything is there.
     pub conditions: Vec<PreloadResourceCondition>,
 }

@@ -1,5 +1,6 @@
 //! The webhook for pods: what a review is, what a pod is given, and the server.
 
+mod address_places;
 mod admission_review;
 mod pod_injection;
 mod webhook_server;

@@ -23,7 +23,14 @@ dpkg --force-depends -i "$FIRST" >/dev/null
 hold "it is installed" 'dpkg -s verbs3 | grep -q "Status: install ok installed"'
 hold "the user has no shell and no password" 'getent passwd verbs3 | grep -q nologin && getent shadow verbs3 | grep -qE "^verbs3:[!*]"'
 hold "the binary runs" '/usr/bin/verbs3 version >/dev/null'
-hold "secrets lie where the group alone reads" '[ "$(stat -c "%U:%G %a" /etc/verbs3)" = "root:verbs3 750" ]'
+hold "the folder of secrets is listed to the group alone" '[ "$(stat -c "%U:%G %a" /etc/verbs3)" = "root:verbs3 751" ]'
+getent passwd etcd >/dev/null || useradd --system --user-group etcd
+mkdir -p /etc/verbs3/etcd
+echo key > /etc/verbs3/etcd/members.key; chgrp etcd /etc/verbs3/etcd/members.key; chmod 640 /etc/verbs3/etcd/members.key
+echo own > /etc/verbs3/credentials; chgrp verbs3 /etc/verbs3/credentials; chmod 640 /etc/verbs3/credentials
+hold "etcd's user reads its certificates" 'setpriv --reuid etcd --regid etcd --clear-groups cat /etc/verbs3/etcd/members.key | grep -q key'
+hold "and nothing of the package's user" '! setpriv --reuid etcd --regid etcd --clear-groups cat /etc/verbs3/credentials 2>/dev/null'
+hold "the package's user reads its own" 'setpriv --reuid verbs3 --regid verbs3 --clear-groups cat /etc/verbs3/credentials | grep -q own'
 hold "nothing is enabled" '! find /etc/systemd/system -name "verbs3*" | grep -q .'
 hold "units name the binary of the package" 'grep -q "ExecStart=/usr/bin/verbs3" /usr/lib/systemd/system/verbs3@.service && ! grep -rq /usr/local /usr/lib/systemd/system/verbs3*'
 echo "# the operator's" >> /etc/verbs3/verbs3.toml
@@ -35,10 +42,16 @@ hold "and lays the new one beside it" 'grep -q "# of the second version" /etc/ve
 hold "and keeps the folder's mode" '[ "$(stat -c %a /etc/verbs3)" = 700 ]'
 dpkg --force-depends --force-confdef --force-confold -i "$FIRST" >/dev/null 2>&1
 hold "the way back keeps it, too" 'tail -1 /etc/verbs3/verbs3.toml | grep -q operator'
-mkdir -p /var/lib/verbs3/disk
+mkdir -p /var/lib/verbs3/disk /var/lib/verbs3/drive /etc/systemd/system/multi-user.target.wants
+touch /var/lib/verbs3/disk/page
+ln -s /usr/lib/systemd/system/verbs3@.service /etc/systemd/system/multi-user.target.wants/verbs3@worker.service
 dpkg -r verbs3 >/dev/null 2>&1
 hold "a removal keeps the configuration and the cache" '[ -e /etc/verbs3/verbs3.toml ] && [ -e /var/lib/verbs3/disk ] && [ ! -e /usr/bin/verbs3 ]'
+hold "and takes what was enabled" '! find /etc/systemd/system -name "verbs3*" | grep -q .'
+mount -t tmpfs none /var/lib/verbs3/drive; touch /var/lib/verbs3/drive/data
 dpkg -P verbs3 >/dev/null 2>&1
+hold "a purge leaves a drive that is mounted, and ends well" '[ -e /var/lib/verbs3/drive/data ] && [ ! -e /var/lib/verbs3/disk ] && ! dpkg -s verbs3 2>/dev/null | grep -q Status:'
+umount /var/lib/verbs3/drive; rmdir /var/lib/verbs3/drive; rmdir /var/lib/verbs3
 hold "a purge takes them, and no secret" '[ ! -e /etc/verbs3/verbs3.toml ] && [ ! -e /var/lib/verbs3 ] && [ -e /etc/verbs3/cluster-secret ]'
 """
 

@@ -28,6 +28,8 @@ use crate::process::RunningProcess;
 use crate::signed_request::RequestSigner;
 
 const PATH: &str = "/v1/preload";
+/// After it resources are listed again, so that one that is deleted need not wait for all others.
+const ROUND_MAX: Duration = Duration::from_secs(30);
 
 /// Follows resources until it is told to stop.
 pub async fn run_controller(config: RootSettings, started: RunningProcess) -> anyhow::Result<()> {
@@ -68,6 +70,7 @@ pub async fn run_controller(config: RootSettings, started: RunningProcess) -> an
         stop_for: stop_for.0,
         concurrency_max: usize::from(concurrency_max),
         resources_max: resources_max as usize,
+        round_max: ROUND_MAX,
     };
     let metrics = Arc::new(ControllerMetrics::new(&registry)?);
     let controller = PreloadController::new(api, Arc::new(gateway), options, metrics);
@@ -140,6 +143,8 @@ fn gateway_error(status: StatusCode, body: &[u8]) -> PreloadGatewayError {
                 PreloadGatewayError::Denied { message }
             }
             CoordinatorRefusalKind::Unknown => PreloadGatewayError::Unknown,
+            CoordinatorRefusalKind::Taken => PreloadGatewayError::Taken { message },
+            CoordinatorRefusalKind::Unavailable => PreloadGatewayError::Unavailable { message },
             CoordinatorRefusalKind::OwnerFull => PreloadGatewayError::OwnerFull { message },
             CoordinatorRefusalKind::Malformed if status == StatusCode::BAD_REQUEST => {
                 PreloadGatewayError::Malformed { message }
@@ -213,7 +218,8 @@ mod tests {
             (404, "unknown", PreloadGatewayError::Unknown),
             (429, "owner_full", PreloadGatewayError::OwnerFull { message: message() }),
             (400, "malformed", PreloadGatewayError::Malformed { message: message() }),
-            (503, "unavailable", PreloadGatewayError::Away { message: message() }),
+            (409, "taken", PreloadGatewayError::Taken { message: message() }),
+            (503, "unavailable", PreloadGatewayError::Unavailable { message: message() }),
             (404, "malformed", PreloadGatewayError::Away { message: message() }),
         ] {
             assert_eq!(error(status, &json(kind)), expected, "{kind}");

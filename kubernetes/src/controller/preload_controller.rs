@@ -4,9 +4,8 @@
 //! One of these is enough, and two do no harm: a job's id is the resource's uid, so both mean one
 //! job. Every question has a deadline, every failure a growing pause.
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
@@ -18,15 +17,15 @@ use verbs3_preload::api::JobView;
 
 use super::preload_gateway::{PreloadGateway, PreloadGatewayError, PreloadKey};
 use super::preload_pace::PreloadPaces;
+use super::preload_round::{FINALIZER, ListedPreload, PreloadName, PreloadTurns};
 use super::preload_status::{
-    PreloadObstacle, is_over, status_of_job, status_of_obstacle, status_of_refusal,
+    PreloadObstacle, StopVerdict, is_over, judge_stop, stale_reason, status_of_job,
+    status_of_obstacle, status_of_refusal,
 };
 use super::resource_store::{EventKind, PreloadEvent, ResourceStore};
 use crate::api_server::{ApiServer, ApiServerError};
 use crate::metrics::{ControllerMetrics, PreloadWork};
 use crate::preload_resource::{PreloadResource, PreloadResourceStatus};
-
-const FINALIZER: &str = "verbs3.io/stop-job";
 
 /// How the controller works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +38,10 @@ pub struct ControllerOptions {
     pub stop_for: Duration,
     /// Resources that are worked at at once.
     pub concurrency_max: usize,
-    /// Resources that are worked at in all.
+    /// Resources that are worked at in one round, of those that are deleted, and of the others.
     pub resources_max: usize,
+    /// A round begins no further work after this time. The next one goes on.
+    pub round_max: Duration,
 }
 
 /// The controller; see the module.
@@ -50,7 +51,33 @@ pub struct PreloadController {
     options: ControllerOptions,
     metrics: Arc<ControllerMetrics>,
     paces: Mutex<PreloadPaces>,
+    turns: Mutex<RoundTurns>,
     has_listed: AtomicBool,
+}
+
+/// Resources that are deleted do not wait behind the others.
+struct RoundTurns {
+    deleted: PreloadTurns,
+    living: PreloadTurns,
+}
+
+impl RoundTurns {
+    fn of(&mut self, is_deleted: bool) -> &mut PreloadTurns {
+        if is_deleted { &mut self.deleted } else { &mut self.living }
+    }
+}
+
+/// One resource that is worked at in this round.
+struct PreloadTurn {
+    name: PreloadName,
+    is_deleted: bool,
+}
+
+/// What a list had.
+#[derive(Default)]
+struct WorkCount {
+    with_work: usize,
+    due: usize,
 }
 
 impl PreloadController {
@@ -67,6 +94,10 @@ impl PreloadController {
             options,
             metrics,
             paces: Mutex::default(),
+            turns: Mutex::new(RoundTurns {
+                deleted: PreloadTurns::new(options.resources_max),
+                living: PreloadTurns::new(options.resources_max),
+            }),
             has_listed: AtomicBool::new(false),
         })
     }
@@ -99,72 +130,98 @@ impl PreloadController {
         }
     }
 
-    /// Goes over all resources once, a page after the other: all of them may be too many to hold.
+    /// Goes over all resources once. All are listed before one is worked at: an endpoint that is
+    /// silent must not make a list too old to go on with.
     async fn go_round(&self, stop: &CancellationToken) -> Result<(), ApiServerError> {
-        let (mut seen, mut next, mut left_out) = (HashSet::new(), String::new(), 0);
+        let (due, count) = self.list_due().await?;
+        let begun = AtomicUsize::new(0);
+        futures::stream::iter(&due)
+            .take_until(stop.cancelled())
+            .take_until(tokio::time::sleep(self.options.round_max))
+            .for_each_concurrent(self.options.concurrency_max, |turn| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                self.take_turn(turn)
+            })
+            .await;
+        let left_out = count.due.saturating_sub(begun.into_inner());
+        self.metrics.resources.set(i64::try_from(count.with_work).unwrap_or(i64::MAX));
+        self.metrics.left_out.set(i64::try_from(left_out).unwrap_or(i64::MAX));
+        Ok(())
+    }
+
+    /// Lists all resources, and keeps the names of those whose turn it is: first those that are
+    /// deleted, since their namespaces wait.
+    async fn list_due(&self) -> Result<(Vec<PreloadTurn>, WorkCount), ApiServerError> {
+        let (mut count, mut next) = (WorkCount::default(), String::new());
+        self.paces.lock().begin_round();
+        {
+            let mut turns = self.turns.lock();
+            turns.deleted.clear_names();
+            turns.living.clear_names();
+        }
         loop {
             let page = self.resources.list_page(&next).await?;
-            left_out += page.unreadable;
-            seen.extend(page.resources.iter().map(|resource| resource.metadata.uid.clone()));
-            self.work_through(page.resources, stop).await;
-            if stop.is_cancelled() {
-                return Ok(());
+            let (mut paces, mut turns, now) =
+                (self.paces.lock(), self.turns.lock(), Instant::now());
+            for resource in page.resources.into_iter().filter(ListedPreload::has_work) {
+                count.with_work += 1;
+                if !paces.is_due(&resource.metadata.uid, now) {
+                    continue;
+                }
+                count.due += 1;
+                let is_deleted = resource.is_deleted();
+                turns.of(is_deleted).add_name(resource.into_name());
             }
             next = page.next;
             if next.is_empty() {
                 break;
             }
-            if seen.len() >= self.options.resources_max {
-                left_out += page.remaining;
-                break;
+        }
+        self.paces.lock().forget_gone();
+        let mut turns = self.turns.lock();
+        let mut due = Vec::new();
+        for is_deleted in [true, false] {
+            let names = turns.of(is_deleted).take_names().into_iter();
+            due.extend(names.map(|name| PreloadTurn { name, is_deleted }));
+        }
+        Ok((due, count))
+    }
+
+    async fn take_turn(&self, turn: &PreloadTurn) {
+        let name = &turn.name;
+        self.turns.lock().of(turn.is_deleted).note_turn(name);
+        let worked = match self.resources.read_resource(name).await {
+            Ok(Some(resource)) => self.work_at(&resource).await,
+            Ok(None) => {
+                self.paces.lock().forget(&name.uid);
+                Ok(())
             }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = worked {
+            self.metrics.work[PreloadWork::ApiFailed].inc();
+            let PreloadName { namespace, name, uid } = name;
+            tracing::warn!(name, namespace, %error, "a Preload resource has to wait");
+            self.note_failure(uid);
         }
-        let mut paces = self.paces.lock();
-        paces.retain_known(&seen);
-        self.metrics.resources.set(i64::try_from(paces.count()).unwrap_or(i64::MAX));
-        self.metrics.left_out.set(i64::try_from(left_out).unwrap_or(i64::MAX));
-        Ok(())
-    }
-
-    async fn work_through(&self, resources: Vec<PreloadResource>, stop: &CancellationToken) {
-        let due = resources.into_iter().filter(|resource| self.is_due(resource));
-        futures::stream::iter(due)
-            .take_until(stop.cancelled())
-            .for_each_concurrent(self.options.concurrency_max, |resource| async move {
-                if let Err(error) = self.work_at(&resource).await {
-                    self.metrics.work[PreloadWork::ApiFailed].inc();
-                    let (name, namespace) = (&resource.metadata.name, &resource.metadata.namespace);
-                    tracing::warn!(name, namespace, %error, "a Preload resource has to wait");
-                    self.note_failure(&resource);
-                }
-            })
-            .await;
-    }
-
-    /// Whether there is something to do for a resource now.
-    fn is_due(&self, resource: &PreloadResource) -> bool {
-        let metadata = &resource.metadata;
-        let is_finished = is_over(&resource.status) || metadata.deletion_timestamp.is_some();
-        if is_finished && !has_finalizer(resource) {
-            return false;
-        }
-        self.paces.lock().is_due(&metadata.uid, Instant::now())
     }
 
     async fn work_at(&self, resource: &PreloadResource) -> Result<(), ApiServerError> {
-        if is_over(&resource.status) {
+        let has_finalizer = resource.metadata.has_finalizer(FINALIZER);
+        let is_deleted = resource.metadata.deletion_timestamp.is_some();
+        if is_over(&resource.status) || (is_deleted && !has_finalizer) {
             return self.release_resource(resource).await;
         }
-        if resource.metadata.deletion_timestamp.is_some() {
+        if is_deleted {
             return self.stop_job(resource).await;
         }
-        if !has_finalizer(resource) {
+        if !has_finalizer {
             // Before the job, or it could outlive its resource unseen. The next round begins it.
             return self.resources.set_finalizer(resource, FINALIZER, true).await;
         }
-        let before = &resource.status;
+        let (before, uid) = (&resource.status, &resource.metadata.uid);
         let asked = match self.read_key(resource).await? {
-            Ok(key) => self.ask_for_job(resource, &key).await.map_err(Into::into),
+            Ok(key) => self.ask_for_job(resource, &key).await,
             Err(obstacle) => Err(obstacle),
         };
         let now = rfc3339_now();
@@ -176,7 +233,11 @@ impl PreloadController {
             Err(obstacle) => status_of_obstacle(before, obstacle, &now),
         };
         if next != *before {
-            self.resources.write_status(resource, &next).await?;
+            if !self.resources.write_status(resource, &next).await? {
+                // It has changed meanwhile, so what was asked may be another's answer.
+                self.note_failure(uid);
+                return Ok(());
+            }
             self.tell_news(resource, &next).await;
         }
         if is_over(&next) {
@@ -184,18 +245,14 @@ impl PreloadController {
             return self.release_resource(resource).await;
         }
         match asked {
-            Ok(_) => {
-                let (uid, now) = (&resource.metadata.uid, Instant::now());
-                self.paces.lock().note_success(uid, now, self.options.look_every);
-            }
-            Err(_) => self.note_failure(resource),
+            Ok(_) => self.paces.lock().note_success(uid, Instant::now(), self.options.look_every),
+            Err(_) => self.note_failure(uid),
         }
         Ok(())
     }
 
-    fn note_failure(&self, resource: &PreloadResource) {
-        let (uid, pause_max) = (&resource.metadata.uid, self.options.retry_max);
-        self.paces.lock().note_failure(uid, Instant::now(), pause_max);
+    fn note_failure(&self, uid: &str) {
+        self.paces.lock().note_failure(uid, Instant::now(), self.options.retry_max);
     }
 
     /// Begins the job, or looks at it. One that the coordinators have lost is begun again.
@@ -203,12 +260,13 @@ impl PreloadController {
         &self,
         resource: &PreloadResource,
         key: &PreloadKey,
-    ) -> Result<JobView, PreloadGatewayError> {
+    ) -> Result<JobView, PreloadObstacle> {
         let id = job_id(resource);
         let looked = match resource.status.job_id {
             Some(_) => self.gateway.look_at_job(key, &id).await,
             None => Err(PreloadGatewayError::Unknown),
         };
+        let is_job_gone = looked == Err(PreloadGatewayError::Unknown);
         let asked = match looked {
             Err(PreloadGatewayError::Unknown) => {
                 self.gateway.begin_job(key, &resource.spec.job_spec(id)).await
@@ -217,7 +275,7 @@ impl PreloadController {
         };
         let work = if asked.is_ok() { PreloadWork::Looked } else { PreloadWork::Refused };
         self.metrics.work[work].inc();
-        asked
+        asked.map_err(|error| PreloadObstacle { is_job_gone, ..error.into() })
     }
 
     /// Ends the job of a resource that is deleted. Where that can't be done within its time, the
@@ -225,31 +283,27 @@ impl PreloadController {
     async fn stop_job(&self, resource: &PreloadResource) -> Result<(), ApiServerError> {
         let id = job_id(resource);
         let stopped = match self.read_key(resource).await? {
-            Ok(key) => match self.gateway.stop_job(&key, &id).await {
-                Ok(()) | Err(PreloadGatewayError::Unknown) => Ok(()),
-                Err(error) => Err(PreloadObstacle::from(error)),
-            },
             Err(obstacle) => Err(obstacle),
+            Ok(key) => self.gateway.stop_job(&key, &id).await.map_err(PreloadObstacle::from),
         };
-        let has_job = resource.status.job_id.is_some();
         let Err(obstacle) = stopped else {
             self.metrics.work[PreloadWork::Stopped].inc();
             return self.release_resource(resource).await;
         };
-        // Without a key nothing will ever come of it, and without a job nothing has to.
-        let may_come = obstacle.is_reachable.is_some() && has_job;
-        if may_come && deleted_for(resource) < self.options.stop_for {
-            self.metrics.work[PreloadWork::Refused].inc();
-            self.note_failure(resource);
-            return Ok(());
+        match judge_stop(&resource.status, &obstacle) {
+            StopVerdict::NoJob => return self.release_resource(resource).await,
+            StopVerdict::MayPass if deleted_for(resource) < self.options.stop_for => {
+                self.metrics.work[PreloadWork::Refused].inc();
+                self.note_failure(&resource.metadata.uid);
+                return Ok(());
+            }
+            StopVerdict::MayPass | StopVerdict::Lasting => {}
         }
-        if has_job {
-            let note = format!("the job {id} may run on to its end: {}", obstacle.message);
-            let (name, namespace) = (&resource.metadata.name, &resource.metadata.namespace);
-            tracing::warn!(name, namespace, note, "a Preload resource goes before its job");
-            let event = PreloadEvent { kind: EventKind::Warning, reason: "NotStopped", note };
-            self.resources.publish_event(resource, event, &rfc3339_now()).await;
-        }
+        let note = format!("the job {id} may run on to its end: {}", obstacle.message);
+        let (name, namespace) = (&resource.metadata.name, &resource.metadata.namespace);
+        tracing::warn!(name, namespace, note, "a Preload resource goes before its job");
+        let event = PreloadEvent { kind: EventKind::Warning, reason: "NotStopped", note };
+        self.resources.publish_event(resource, event, &rfc3339_now()).await;
         self.metrics.work[PreloadWork::Abandoned].inc();
         self.release_resource(resource).await
     }
@@ -284,19 +338,15 @@ impl PreloadController {
             ),
             Err(error) => return Err(error),
         };
-        Ok(Err(PreloadObstacle { reason, message, is_reachable: None }))
+        Ok(Err(PreloadObstacle { reason, message, is_job_gone: false }))
     }
 
     /// Publishes an event where the state has changed, or something new stands in the way.
     async fn tell_news(&self, resource: &PreloadResource, next: &PreloadResourceStatus) {
-        let reason_of = |status: &PreloadResourceStatus| {
-            let reachable = status.conditions.iter().find(|one| one.kind == "Reachable");
-            reachable.map(|condition| condition.reason.clone())
-        };
-        let (was, is) = (reason_of(&resource.status), reason_of(next));
+        let (was, is) = (stale_reason(&resource.status), stale_reason(next));
         let note = next.message.clone().unwrap_or_default();
-        let event = match is.as_deref().filter(|reason| *reason != "Answered") {
-            Some(reason) if was.as_deref() != Some(reason) => {
+        let event = match is {
+            Some(reason) if was != Some(reason) => {
                 PreloadEvent { kind: EventKind::Warning, reason, note }
             }
             None if resource.status.state != next.state => {
@@ -308,10 +358,6 @@ impl PreloadController {
         };
         self.resources.publish_event(resource, event, &rfc3339_now()).await;
     }
-}
-
-fn has_finalizer(resource: &PreloadResource) -> bool {
-    resource.metadata.finalizers.iter().any(|name| name == FINALIZER)
 }
 
 /// The uid is one of the cluster's own, so no other resource, before or after, has the job.

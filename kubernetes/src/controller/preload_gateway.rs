@@ -49,6 +49,12 @@ pub enum PreloadGatewayError {
     Unknown,
     #[error("too many jobs of this access key: {message}")]
     OwnerFull { message: String },
+    /// The id is another job's.
+    #[error("the job's id belongs to another job: {message}")]
+    Taken { message: String },
+    /// The endpoint answers, and the coordinators can't say or take anything now.
+    #[error("the endpoint can't do it now: {message}")]
+    Unavailable { message: String },
     #[error("the endpoint does not answer: {message}")]
     Away { message: String },
 }

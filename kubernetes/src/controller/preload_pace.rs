@@ -1,7 +1,7 @@
 //! When each resource may be worked at next. Pure: takes the time. Bounds how often the endpoint is
 //! asked, whatever events come: a status that is written is an event itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// The first pause after a failure; each further one is twice as long.
@@ -12,29 +12,42 @@ const RETRY_MIN: Duration = Duration::from_secs(2);
 pub(super) struct PreloadPaces {
     /// By the resources' uids.
     paces: HashMap<String, PreloadPace>,
+    round: u64,
 }
 
 #[derive(Debug)]
 struct PreloadPace {
     due: Instant,
     failures: u32,
+    /// Round in which the resource was there last.
+    round: u64,
 }
 
 impl PreloadPaces {
-    /// Returns whether a resource may be worked at.
-    pub fn is_due(&self, uid: &str, now: Instant) -> bool {
-        self.paces.get(uid).is_none_or(|pace| pace.due <= now)
+    /// Begins a round, in which every resource is asked for once.
+    pub fn begin_round(&mut self) {
+        self.round += 1;
+    }
+
+    /// Returns whether a resource, which is there, may be worked at.
+    pub fn is_due(&mut self, uid: &str, now: Instant) -> bool {
+        let round = self.round;
+        self.paces.get_mut(uid).is_none_or(|pace| {
+            pace.round = round;
+            pace.due <= now
+        })
     }
 
     /// Notes that it was looked at.
     pub fn note_success(&mut self, uid: &str, now: Instant, every: Duration) {
-        self.paces.insert(uid.to_owned(), PreloadPace { due: now + every, failures: 0 });
+        let round = self.round;
+        self.paces.insert(uid.to_owned(), PreloadPace { due: now + every, failures: 0, round });
     }
 
     /// Notes that something failed. Returns the pause until it is tried again.
     pub fn note_failure(&mut self, uid: &str, now: Instant, pause_max: Duration) -> Duration {
-        let pace =
-            self.paces.entry(uid.to_owned()).or_insert(PreloadPace { due: now, failures: 0 });
+        let first = PreloadPace { due: now, failures: 0, round: self.round };
+        let pace = self.paces.entry(uid.to_owned()).or_insert(first);
         let pause = RETRY_MIN.saturating_mul(1 << pace.failures.min(16)).min(pause_max);
         pace.failures = pace.failures.saturating_add(1);
         pace.due = now + pause;
@@ -46,14 +59,10 @@ impl PreloadPaces {
         self.paces.remove(uid);
     }
 
-    /// Forgets all but these: the others are gone.
-    pub fn retain_known(&mut self, uids: &HashSet<String>) {
-        self.paces.retain(|uid, _| uids.contains(uid));
-    }
-
-    /// Returns how many are known.
-    pub fn count(&self) -> usize {
-        self.paces.len()
+    /// Forgets all that were not asked for in this round: they are gone.
+    pub fn forget_gone(&mut self) {
+        let round = self.round;
+        self.paces.retain(|_, pace| pace.round == round);
     }
 }
 
@@ -71,10 +80,12 @@ mod tests {
         assert!(!paces.is_due("a", now + 4 * SECOND) && paces.is_due("b", now));
         assert!(paces.is_due("a", now + 5 * SECOND));
         paces.note_success("b", now, SECOND);
-        paces.retain_known(&HashSet::from(["b".to_owned()]));
+        paces.begin_round();
+        assert!(!paces.is_due("b", now));
+        paces.forget_gone();
         assert!(paces.is_due("a", now) && !paces.is_due("b", now));
         paces.forget("b");
-        assert_eq!(paces.count(), 0);
+        assert!(paces.paces.is_empty());
     }
 
     #[test]

@@ -6,8 +6,11 @@ use super::preload_gateway::PreloadGatewayError;
 use crate::preload_resource::{PreloadResourceCondition, PreloadResourceStatus, bound_text};
 
 const ACCEPTED: &str = "Accepted";
-const REACHABLE: &str = "Reachable";
+/// Whether the status is what the endpoint says now.
+pub(super) const CURRENT: &str = "Current";
 const COMPLETE: &str = "Complete";
+/// Reasons that leave open whether the endpoint has taken a job.
+const AWAY: [&str; 2] = ["EndpointAway", "EndpointUnavailable"];
 /// Longest message that is passed on.
 const MESSAGE_LETTERS_MAX: usize = 1000;
 /// Most failures that are shown; the job's view has no more than a few itself.
@@ -19,27 +22,78 @@ pub(super) struct PreloadObstacle {
     /// One word.
     pub reason: &'static str,
     pub message: String,
-    /// Whether the endpoint was asked, and has answered. `None`: it was not asked.
-    pub is_reachable: Option<bool>,
+    /// Whether the endpoint said that it knows no such job, and took no other.
+    pub is_job_gone: bool,
+}
+
+impl PreloadObstacle {
+    /// Whether nothing is known of what the endpoint made of the question.
+    fn is_away(&self) -> bool {
+        AWAY.contains(&self.reason)
+    }
 }
 
 impl From<PreloadGatewayError> for PreloadObstacle {
     fn from(error: PreloadGatewayError) -> Self {
-        let (reason, is_reachable) = match &error {
-            PreloadGatewayError::KeyRefused { .. } => ("KeyRefused", true),
-            PreloadGatewayError::Denied { .. } => ("Denied", true),
-            PreloadGatewayError::Malformed { .. } => ("Malformed", true),
-            PreloadGatewayError::Unknown => ("JobUnknown", true),
-            PreloadGatewayError::OwnerFull { .. } => ("TooManyJobs", true),
-            PreloadGatewayError::Away { .. } => ("EndpointAway", false),
+        let reason = match &error {
+            PreloadGatewayError::KeyRefused { .. } => "KeyRefused",
+            PreloadGatewayError::Denied { .. } => "Denied",
+            PreloadGatewayError::Malformed { .. } => "Malformed",
+            PreloadGatewayError::Unknown => "JobUnknown",
+            PreloadGatewayError::Taken { .. } => "JobTaken",
+            PreloadGatewayError::OwnerFull { .. } => "TooManyJobs",
+            PreloadGatewayError::Unavailable { .. } => AWAY[1],
+            PreloadGatewayError::Away { .. } => AWAY[0],
         };
-        Self { reason, message: error.to_string(), is_reachable: Some(is_reachable) }
+        Self { reason, message: error.to_string(), is_job_gone: false }
     }
 }
 
 /// Whether nothing more will become of it.
 pub(super) fn is_over(status: &PreloadResourceStatus) -> bool {
-    matches!(status.state.as_str(), "Done" | "Incomplete" | "Failed" | "Stopped")
+    is_over_state(&status.state)
+}
+
+/// The same, by the state alone.
+pub(super) fn is_over_state(state: &str) -> bool {
+    matches!(state, "Done" | "Incomplete" | "Failed" | "Stopped")
+}
+
+/// Why the status is not what the endpoint says now; `None`: it is, or nothing was asked yet.
+pub(super) fn stale_reason(status: &PreloadResourceStatus) -> Option<&str> {
+    let current = status.conditions.iter().find(|one| one.kind == CURRENT)?;
+    (current.status != "True").then_some(&current.reason)
+}
+
+/// What follows for a resource that is deleted, where its job was not stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StopVerdict {
+    /// No job runs: the resource may go.
+    NoJob,
+    /// It is worth a wait.
+    MayPass,
+    /// Nothing will come of it, and a job may run on.
+    Lasting,
+}
+
+/// Judges why a job was not stopped. A key that was changed knows no job of the one before.
+pub(super) fn judge_stop(
+    status: &PreloadResourceStatus,
+    obstacle: &PreloadObstacle,
+) -> StopVerdict {
+    match obstacle.reason {
+        "JobUnknown" if status.job_id.is_none() => StopVerdict::NoJob,
+        _ if !may_have_job(status) && !obstacle.is_away() => StopVerdict::NoJob,
+        "JobUnknown" | "SecretMissing" | "SecretIncomplete" | "SecretForbidden" => {
+            StopVerdict::Lasting
+        }
+        _ => StopVerdict::MayPass,
+    }
+}
+
+/// Whether a job may run. A question without an answer may have begun one, too.
+fn may_have_job(status: &PreloadResourceStatus) -> bool {
+    status.job_id.is_some() || stale_reason(status).is_some_and(|reason| AWAY.contains(&reason))
 }
 
 /// The status by what the endpoint says of the job. `now` is a time in RFC 3339 form.
@@ -89,7 +143,7 @@ pub(super) fn status_of_job(
     set_condition(
         &mut status,
         ConditionNews {
-            kind: REACHABLE,
+            kind: CURRENT,
             value: "True",
             reason: "Answered",
             message: "the endpoint answers",
@@ -105,18 +159,18 @@ pub(super) fn status_of_job(
     status
 }
 
-/// The status where something stands in the way. What was known of the job stays, and `Reachable`
-/// says that it is not news.
+/// The status where something stands in the way. What was known of the job stays, and `Current`
+/// says that it is old.
 pub(super) fn status_of_obstacle(
     before: &PreloadResourceStatus,
     obstacle: &PreloadObstacle,
     now: &str,
 ) -> PreloadResourceStatus {
     let mut status = before.clone();
-    let PreloadObstacle { reason, message, is_reachable } = obstacle;
+    let PreloadObstacle { reason, message, is_job_gone } = obstacle;
     let message = bound_text(message, MESSAGE_LETTERS_MAX);
     status.message = Some(message.clone());
-    if status.job_id.is_none() {
+    if status.job_id.is_none() || *is_job_gone {
         status.state = "Pending".to_owned();
         set_condition(
             &mut status,
@@ -124,14 +178,9 @@ pub(super) fn status_of_obstacle(
             now,
         );
     }
-    let (value, reason) = match is_reachable {
-        Some(true) => ("True", *reason),
-        Some(false) => ("False", *reason),
-        None => ("Unknown", *reason),
-    };
     set_condition(
         &mut status,
-        ConditionNews { kind: REACHABLE, value, reason, message: &message },
+        ConditionNews { kind: CURRENT, value: "False", reason, message: &message },
         now,
     );
     status

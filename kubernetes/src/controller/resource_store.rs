@@ -4,12 +4,15 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::preload_gateway::PreloadKey;
+use super::preload_round::{ListedPreload, PreloadName};
 use crate::api_server::{ApiServer, ApiServerError};
 use crate::preload_resource::resource_definition::{GROUP, KIND, PLURAL, VERSION};
-use crate::preload_resource::{PreloadResource, PreloadResourceStatus, bound_text};
+use crate::preload_resource::{
+    PreloadResource, PreloadResourceStatus, ResourceMetadata, bound_text,
+};
 
 const NAME: &str = "verbs3-controller";
 /// Resources in one answer. Each has 2 MiB at most, with all that others may have written to it.
@@ -23,15 +26,11 @@ pub(super) struct ResourceStore {
 }
 
 /// Some resources, as they were listed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ListedResources {
-    pub resources: Vec<PreloadResource>,
-    /// Such as of another version: nothing is done for them.
-    pub unreadable: usize,
+    pub resources: Vec<ListedPreload>,
     /// What the next page is asked by; empty: there is none.
     pub next: String,
-    /// How many come after these, about.
-    pub remaining: usize,
 }
 
 /// Something to tell about a resource.
@@ -49,20 +48,18 @@ pub(super) enum EventKind {
     Warning,
 }
 
-/// Items are read as what they are: as trees, the annotations of strangers would take much memory.
 #[derive(Debug, Deserialize)]
-struct ResourcePage<T> {
-    items: Vec<T>,
+struct ResourcePage {
+    items: Vec<ListedPreload>,
     #[serde(default)]
     metadata: PageMetadata,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(default)]
 struct PageMetadata {
     #[serde(rename = "continue")]
     next: String,
-    remaining_item_count: usize,
 }
 
 /// A Secret, as far as it is read.
@@ -84,18 +81,21 @@ impl ResourceStore {
         // Base64: nothing else of it has to be escaped.
         let next = next.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
         let path = format!("/apis/{GROUP}/{VERSION}/{PLURAL}?limit={PAGE}&continue={next}");
-        if let Ok(ResourcePage { items: resources, metadata }) = self.api.get(&path).await {
-            let PageMetadata { next, remaining_item_count: remaining } = metadata;
-            return Ok(ListedResources { resources, unreadable: 0, next, remaining });
-        }
-        // It failed, or one of them is of another version: then each is read by itself.
-        let page: ResourcePage<Value> = self.api.get(&path).await?;
-        let PageMetadata { next, remaining_item_count: remaining } = page.metadata;
-        let count = page.items.len();
-        let items = page.items.into_iter().map(serde_json::from_value);
-        let resources: Vec<PreloadResource> = items.filter_map(Result::ok).collect();
-        let unreadable = count - resources.len();
-        Ok(ListedResources { resources, unreadable, next, remaining })
+        let ResourcePage { items: resources, metadata } = self.api.get(&path).await?;
+        Ok(ListedResources { resources, next: metadata.next })
+    }
+
+    /// Reads a resource as it is now. `None`: it is gone, or a namesake has its place.
+    pub async fn read_resource(
+        &self,
+        name: &PreloadName,
+    ) -> Result<Option<PreloadResource>, ApiServerError> {
+        let path = resource_path(&name.namespace, &name.name);
+        let resource: PreloadResource = match self.api.get(&path).await {
+            Err(error) if error.is_status(404) => return Ok(None),
+            answer => answer?,
+        };
+        Ok(Some(resource).filter(|resource| resource.metadata.uid == name.uid))
     }
 
     /// Adds a finalizer, or takes it away. By the version that was read: another's finalizer must
@@ -106,7 +106,7 @@ impl ResourceStore {
         finalizer: &str,
         is_wanted: bool,
     ) -> Result<(), ApiServerError> {
-        let path = resource_path(resource);
+        let path = resource_path(&resource.metadata.namespace, &resource.metadata.name);
         let fresh: PreloadResource = match self.api.get(&path).await {
             Err(error) if error.is_status(404) => return Ok(()),
             answer => answer?,
@@ -129,17 +129,21 @@ impl ResourceStore {
         }
     }
 
-    /// Writes the status. What it has not is taken away. Of a namesake nothing is changed.
+    /// Writes the status. What it has not is taken away. Returns whether it was written: a resource
+    /// that was changed since it was read, or a namesake, keeps its own.
     pub async fn write_status(
         &self,
         resource: &PreloadResource,
         status: &PreloadResourceStatus,
-    ) -> Result<(), ApiServerError> {
-        let change = json!({ "metadata": { "uid": resource.metadata.uid }, "status": status });
-        match self.api.merge_document(&format!("{}/status", resource_path(resource)), &change).await
-        {
-            Err(error) if error.is_status(404) => Ok(()),
-            answer => answer,
+    ) -> Result<bool, ApiServerError> {
+        let ResourceMetadata { namespace, name, resource_version, .. } = &resource.metadata;
+        // The uid would not do: API servers compare it with nothing here.
+        let change =
+            json!({ "metadata": { "resourceVersion": resource_version }, "status": status });
+        let path = format!("{}/status", resource_path(namespace, name));
+        match self.api.merge_document(&path, &change).await {
+            Err(error) if error.is_status(404) || error.is_status(409) => Ok(false),
+            answer => answer.map(|()| true),
         }
     }
 
@@ -206,7 +210,6 @@ impl ResourceStore {
 }
 
 /// Names of resources and namespaces have nothing that a path would have to hide.
-fn resource_path(resource: &PreloadResource) -> String {
-    let metadata = &resource.metadata;
-    format!("/apis/{GROUP}/{VERSION}/namespaces/{}/{PLURAL}/{}", metadata.namespace, metadata.name)
+fn resource_path(namespace: &str, name: &str) -> String {
+    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}")
 }

@@ -20,11 +20,12 @@ const ENDPOINTS: [&str; 2] = [ENDPOINT, "AWS_ENDPOINT_URL"];
 const REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
 const KEYS: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
 /// What names credentials in another way than a key: a key beside it would win over it.
-const OTHER_CREDENTIALS: [&str; 8] = [
+const OTHER_CREDENTIALS: [&str; 9] = [
     "AWS_SESSION_TOKEN",
     "AWS_PROFILE",
     "AWS_DEFAULT_PROFILE",
     "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_ROLE_ARN",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -122,7 +123,9 @@ impl InjectionRules {
         // `$(NAME)` sees only variables before it. What is added comes first, so that the
         // container's own may use it; but after an address of its own, which it uses itself.
         let mut at = 0;
-        if !sets_any(&ENDPOINTS) {
+        // An endpoint of the container's own has its own region and keys, which need not be variables.
+        let is_ours = !sets_any(&ENDPOINTS);
+        if is_ours {
             if self.endpoint.contains(&format!("$({NODE_IP})")) {
                 match place(NODE_IP) {
                     Some(own) => at = own + 1,
@@ -135,11 +138,13 @@ impl InjectionRules {
             added.push(json!({ "name": ENDPOINT, "value": self.endpoint }));
         }
         if let Some(region) = &self.region
+            && is_ours
             && !sets_any(&REGIONS)
         {
             added.extend(REGIONS.map(|name| json!({ "name": name, "value": region })));
         }
         if let Some(CredentialsSource { secret, is_optional }) = source
+            && (is_ours || !is_optional)
             && !sets_any(&KEYS)
             && !sets_any(&OTHER_CREDENTIALS)
         {

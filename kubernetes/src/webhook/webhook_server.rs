@@ -25,9 +25,10 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 use verbs3_certificates::ListenerCertificates;
 use verbs3_certificates::metrics::ReloadOutcome;
-use verbs3_doors::{KeyShares, RareWarning, RoomLimits, WaitingRoom, address_group};
+use verbs3_doors::{RareWarning, RoomLimits, WaitingRoom, address_group};
 use verbs3_metrics::GaugeGuard;
 
+use super::address_places::AddressPlaces;
 use super::admission_review::answer_review;
 use super::pod_injection::InjectionRules;
 use crate::metrics::{ReviewOutcome, WebhookConnectionCut, WebhookMetrics};
@@ -55,7 +56,7 @@ pub struct WebhookLimits {
     pub body_deadline: Duration,
     /// Longest body, in bytes.
     pub review_bytes_max: usize,
-    /// Most bodies in memory at once. One address holds half of them at most.
+    /// Most bodies in memory at once. One address holds three quarters at most.
     pub reviews_max: usize,
 }
 
@@ -75,7 +76,7 @@ struct ReviewDesk {
     places: Semaphore,
     /// The right to parse.
     parsing: Semaphore,
-    by_address: Arc<KeyShares<IpAddr>>,
+    by_address: AddressPlaces,
     warning: RareWarning,
 }
 
@@ -98,7 +99,8 @@ impl WebhookServer {
             server: self,
             places: Semaphore::new(limits.reviews_max),
             parsing: Semaphore::new(PARSED_MAX),
-            by_address: KeyShares::new(limits.reviews_max.div_ceil(2)),
+            // API servers may all come from one address.
+            by_address: AddressPlaces::new(limits.reviews_max - limits.reviews_max.div_ceil(4)),
             warning: RareWarning::new(),
         });
         while let Some(accepted) = stop.run_until_cancelled(socket.accept()).await {
@@ -222,14 +224,18 @@ impl ReviewDesk {
             );
             return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, reason));
         }
-        let share = self.by_address.take_share(&address_group(address));
-        let (Some(_share), Ok(_place)) = (share, self.places.acquire().await) else {
+        // Bodies that were before it have gone after this time.
+        let share = self.by_address.acquire_place(address_group(address));
+        let share = timeout(body_deadline, share).await.ok().flatten();
+        let Some(_share) = share else {
             return Err(ReviewRefusal {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 answer_text: "too many reviews of this address are on their way".to_owned(),
                 outcome: ReviewOutcome::Busy,
             });
         };
+        // It is never closed.
+        let _place = self.places.acquire().await;
         let _counted = GaugeGuard::add_to(&self.server.metrics.reviews_in_flight, 1);
         let body = Limited::new(request.into_body(), review_bytes_max).collect();
         let body = match timeout(body_deadline, body).await {

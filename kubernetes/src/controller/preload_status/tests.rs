@@ -52,10 +52,10 @@ fn an_endpoint_that_is_away_takes_nothing_back_and_says_so() {
     let away = PreloadGatewayError::Away { message: "connection refused".to_owned() };
     let status = status_of_obstacle(&running, &away.into(), "2");
     assert_eq!((status.state.as_str(), status.objects_loaded), ("Running", 4));
-    assert_eq!(condition(&status, "Reachable"), ("False", "EndpointAway"));
+    assert_eq!(condition(&status, "Current"), ("False", "EndpointAway"));
     assert_eq!(condition(&status, "Accepted"), ("True", "JobBegun"));
     let back = status_of_job(&status, &view(JobState::Running), "3");
-    assert_eq!(condition(&back, "Reachable").0, "True");
+    assert_eq!(condition(&back, "Current").0, "True");
 }
 
 #[test]
@@ -88,4 +88,57 @@ fn what_strangers_name_is_bounded() {
     let status = status_of_job(&PreloadResourceStatus::default(), &long, "1");
     assert_eq!((status.failures.len(), status.failures[0].path.len()), (10, 1024));
     assert_eq!(status.message.map(|message| message.len()), Some(MESSAGE_LETTERS_MAX));
+}
+
+#[test]
+fn a_job_of_another_key_is_not_called_stopped() {
+    let running = status_of_job(&PreloadResourceStatus::default(), &view(JobState::Running), "1");
+    let judged = |status: &PreloadResourceStatus, error: PreloadGatewayError| {
+        judge_stop(status, &error.into())
+    };
+    let unknown = PreloadGatewayError::Unknown;
+    assert_eq!(judged(&running, unknown.clone()), StopVerdict::Lasting);
+    assert_eq!(judged(&PreloadResourceStatus::default(), unknown), StopVerdict::NoJob);
+    let denied = PreloadGatewayError::Denied { message: String::new() };
+    assert_eq!(judged(&running, denied.clone()), StopVerdict::MayPass);
+    assert_eq!(judged(&PreloadResourceStatus::default(), denied), StopVerdict::NoJob);
+}
+
+#[test]
+fn a_question_without_an_answer_may_have_begun_a_job() {
+    let away = || PreloadGatewayError::Away { message: String::new() };
+    let none = PreloadResourceStatus::default();
+    assert_eq!(judge_stop(&none, &away().into()), StopVerdict::MayPass);
+    let asked = status_of_obstacle(&none, &away().into(), "1");
+    let secret = |reason| PreloadObstacle { reason, message: String::new(), is_job_gone: false };
+    assert_eq!(judge_stop(&asked, &secret("SecretMissing")), StopVerdict::Lasting);
+    assert_eq!(judge_stop(&none, &secret("SecretMissing")), StopVerdict::NoJob);
+}
+
+#[test]
+fn every_obstacle_says_that_the_status_is_old() {
+    let running = status_of_job(&PreloadResourceStatus::default(), &view(JobState::Running), "1");
+    let message = String::new;
+    for (error, reason) in [
+        (PreloadGatewayError::KeyRefused { message: message() }, "KeyRefused"),
+        (PreloadGatewayError::Denied { message: message() }, "Denied"),
+        (PreloadGatewayError::OwnerFull { message: message() }, "TooManyJobs"),
+        (PreloadGatewayError::Taken { message: message() }, "JobTaken"),
+        (PreloadGatewayError::Unavailable { message: message() }, "EndpointUnavailable"),
+    ] {
+        let status = status_of_obstacle(&running, &error.into(), "2");
+        assert_eq!(condition(&status, "Current"), ("False", reason));
+        assert_eq!(status.state, "Running", "{reason}");
+    }
+}
+
+#[test]
+fn a_job_that_is_lost_and_not_begun_anew_is_pending() {
+    let running = status_of_job(&PreloadResourceStatus::default(), &view(JobState::Running), "1");
+    let full = PreloadGatewayError::OwnerFull { message: String::new() };
+    let lost = PreloadObstacle { is_job_gone: true, ..full.into() };
+    let status = status_of_obstacle(&running, &lost, "2");
+    assert_eq!(status.state, "Pending");
+    assert_eq!(condition(&status, "Accepted"), ("False", "TooManyJobs"));
+    assert_eq!(status.job_id, running.job_id, "it may run under another key");
 }

@@ -80,8 +80,8 @@ fn the_address_stands_before_whatever_uses_it() {
 #[test]
 fn variables_that_are_set_stay() {
     for (set, expected) in [
-        ("AWS_ENDPOINT_URL_S3", &["AWS_REGION", "AWS_DEFAULT_REGION"][..]),
-        ("AWS_ENDPOINT_URL", &["AWS_REGION", "AWS_DEFAULT_REGION"]),
+        ("AWS_ENDPOINT_URL_S3", &[][..]),
+        ("AWS_ENDPOINT_URL", &[]),
         ("AWS_REGION", &["VERBS3_NODE_IP", "AWS_ENDPOINT_URL_S3"]),
         ("AWS_DEFAULT_REGION", &["VERBS3_NODE_IP", "AWS_ENDPOINT_URL_S3"]),
     ] {
@@ -105,6 +105,15 @@ fn keys_come_from_the_secret_unless_any_credentials_are_set() {
         let patched = inject(&rules, &pod(json!({ "env": [{ "name": set, "value": "own" }] })));
         assert_eq!(names(&patched, "containers", 0).len(), 5, "{set}");
     }
+}
+
+#[test]
+fn an_endpoint_of_its_own_gets_no_keys_unless_the_pod_names_them() {
+    let rules = InjectionRules { credentials_secret: Some("s3".to_owned()), ..rules() };
+    let mut pod = pod(json!({ "env": [{ "name": ENDPOINT, "value": "https://other" }] }));
+    assert_eq!(rules.plan_injection(&pod).operations, Vec::<Value>::new());
+    pod["metadata"]["annotations"] = json!({ "verbs3.io/credentials": "mine" });
+    assert_eq!(names(&inject(&rules, &pod), "containers", 0), [KEYS[0], KEYS[1], ENDPOINT]);
 }
 
 #[test]

@@ -176,21 +176,24 @@ async fn a_silent_connection_is_cut() {
 }
 
 #[tokio::test]
-async fn one_address_holds_half_of_the_bodies_at_most() {
+async fn one_address_waits_beyond_three_quarters_of_the_bodies() {
     let running = Running::start(LIMITS).await;
     let head = b"POST /inject HTTP/1.1\r\nhost: h\r\ncontent-length: 400\r\n\r\n{";
-    let (mut first, mut second) = (running.connect().await, running.connect().await);
-    first.write_all(head).await.unwrap();
-    second.write_all(head).await.unwrap();
-    while running.metrics.reviews_in_flight.get() < 2 {
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        let mut stream = running.connect().await;
+        stream.write_all(head).await.unwrap();
+        silent.push(stream);
+    }
+    while running.metrics.reviews_in_flight.get() < 3 {
         tokio::task::yield_now().await;
     }
-    let answer = running.exchange(&post(&review(json!({})))).await;
-    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-    assert_eq!(running.outcome(ReviewOutcome::Busy), 1);
-    drop((first, second));
-    while running.metrics.reviews_in_flight.get() > 0 {
-        tokio::task::yield_now().await;
-    }
-    assert!(running.exchange(&post(&review(json!({})))).await.starts_with("HTTP/1.1 200"));
+    let mut waits = running.connect().await;
+    waits.write_all(&post(&review(json!({})))).await.unwrap();
+    let early = timeout(Duration::from_millis(100), waits.read_u8()).await;
+    assert!(early.is_err(), "it is answered before it has a place");
+    drop(silent.pop());
+    let answer = read_all(&mut waits).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(running.outcome(ReviewOutcome::Busy), 0);
 }
