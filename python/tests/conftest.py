@@ -2,6 +2,7 @@
 
 import os
 import signal
+import random
 import socket
 import subprocess
 import time
@@ -35,9 +36,15 @@ rights = ["read"]
 
 
 def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
+    """Below the range of ports for connections on their way out, so that nobody takes it meanwhile."""
+    while True:
+        port = random.randrange(31300, 32700)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 class Gateway:

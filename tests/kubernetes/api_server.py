@@ -1,6 +1,7 @@
 """An API server with its etcd, on loopback, for tests: certificates, start, questions as an administrator or with a token."""
 
 import json
+import random
 import socket
 import ssl
 import subprocess
@@ -11,9 +12,15 @@ from pathlib import Path
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """Below the range of ports for connections on their way out, so that nobody takes it meanwhile."""
+    while True:
+        port = random.randrange(30000, 31300)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def openssl(*words: str, folder: Path) -> None:
