@@ -3,7 +3,8 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::fs::{FsWord, SealFlags, fcntl_get_seals, fstat, fstatfs};
+use rustix::fs::{FallocateFlags, FsWord, SealFlags, fallocate, fcntl_get_seals, fstat, fstatfs};
+use tracing::warn;
 use verbs3_lending_protocol::{LendingRefusal, LentMapping};
 
 /// The file system of memfds (`TMPFS_MAGIC`, linux/magic.h). Those of huge pages have another one:
@@ -12,6 +13,9 @@ const MEMFD_FILE_SYSTEM: FsWord = 0x0102_1994;
 
 /// Unit of a file's allocated blocks (`stat(2)`).
 const BLOCK_BYTES: u64 = 512;
+
+/// How much is populated between two looks for holes.
+const PIECE_BYTES: u64 = 2 << 20;
 
 /// Returns the length of memory that may be mapped, as the kernel tells it.
 pub(crate) fn judge_memory(file: &OwnedFd, bytes_max: u64) -> Result<u64, LendingRefusal> {
@@ -29,16 +33,41 @@ pub(crate) fn judge_memory(file: &OwnedFd, bytes_max: u64) -> Result<u64, Lendin
     if bytes == 0 || bytes > bytes_max {
         return Err(LendingRefusal::MemoryBytes);
     }
-    let allocated = u64::try_from(facts.st_blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES);
-    if allocated < bytes {
+    if has_holes(file, bytes) {
         return Err(LendingRefusal::Pages);
     }
     Ok(bytes)
 }
 
 /// Maps memory that was judged. Touches all its pages, so not on a thread that others wait for.
+/// Looks for holes before each piece: who punches them meanwhile gets one piece filled at most.
 pub(crate) fn map_memory(file: &OwnedFd, bytes: u64) -> Result<LentMapping, LendingRefusal> {
-    LentMapping::map_file(file.as_fd(), bytes).map_err(|_| LendingRefusal::Pages)
+    let memory = LentMapping::map_untouched(file.as_fd(), bytes);
+    let memory = memory.map_err(|_| LendingRefusal::Pages)?;
+    for offset in (0..bytes).step_by(PIECE_BYTES as usize) {
+        if has_holes(file, bytes) {
+            give_pages_back(file, bytes);
+            return Err(LendingRefusal::Pages);
+        }
+        let piece = PIECE_BYTES.min(bytes - offset);
+        memory.populate_range(offset, piece).map_err(|_| LendingRefusal::Pages)?;
+    }
+    Ok(memory)
+}
+
+/// Returns whether pages of the memory are missing. A touch of them would count as the gateway's.
+pub(crate) fn has_holes(file: &OwnedFd, bytes: u64) -> bool {
+    let blocks = fstat(file).map_or(0, |facts| u64::try_from(facts.st_blocks).unwrap_or(0));
+    blocks.saturating_mul(BLOCK_BYTES) < bytes
+}
+
+/// Takes all pages out of the memory of a client that punched holes: what was counted as the
+/// gateway's no longer is, though the client keeps the file. Its bytes are lost to it.
+pub(crate) fn give_pages_back(file: &OwnedFd, bytes: u64) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if let Err(error) = fallocate(file, flags, 0, bytes) {
+        warn!(%error, "pages of a client that punched holes still count as the gateway's");
+    }
 }
 
 #[cfg(test)]
@@ -94,6 +123,16 @@ mod tests {
         let fixed = memfd(BYTES, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE);
         assert_eq!(judge_memory(&fixed, BYTES), Ok(BYTES));
         assert_eq!(map_memory(&fixed, BYTES).unwrap_err(), LendingRefusal::Pages);
+    }
+
+    #[test]
+    fn holes_after_the_judgement_are_found_and_no_page_stays() {
+        let file = memfd(BYTES, SealFlags::SHRINK | SealFlags::GROW);
+        assert_eq!(judge_memory(&file, BYTES), Ok(BYTES));
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&file, flags, 0, BYTES / 2).unwrap();
+        assert_eq!(map_memory(&file, BYTES).unwrap_err(), LendingRefusal::Pages);
+        assert_eq!(fstat(&file).unwrap().st_blocks, 0, "nothing is left to count");
     }
 
     #[test]

@@ -37,12 +37,20 @@ impl LentMapping {
     /// Maps the first `bytes` of a memfd, with its pages. The caller has seen that it is sealed
     /// against shrinking and that it is as long.
     pub fn map_file(file: BorrowedFd<'_>, bytes: u64) -> io::Result<Self> {
+        Self::map_with(file, bytes, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    /// Maps like `map_file`, and touches no page.
+    pub fn map_untouched(file: BorrowedFd<'_>, bytes: u64) -> io::Result<Self> {
+        Self::map_with(file, bytes, MapFlags::SHARED)
+    }
+
+    fn map_with(file: BorrowedFd<'_>, bytes: u64, flags: MapFlags) -> io::Result<Self> {
         let bytes = usize::try_from(bytes)
             .ok()
             .filter(|&bytes| bytes > 0 && isize::try_from(bytes).is_ok())
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let (protection, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing
         // object.
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, protection, flags, file, 0) }?;
@@ -77,6 +85,18 @@ impl LentMapping {
         }
         // SAFETY: `at` is at most the mapping's length, as was just checked.
         Ok(unsafe { self.base.add(at) })
+    }
+
+    /// Maps the pages of a range now, and not at their first touch. A range of whole pages.
+    pub fn populate_range(&self, offset: u64, bytes: u64) -> Result<(), OutsideMemory> {
+        let place = self.locate_range(offset, bytes)?;
+        // SAFETY: the range lies in the mapping. Populating changes no byte of it.
+        let populated = unsafe {
+            rustix::mm::madvise(place.as_ptr().cast(), bytes as usize, Advice::LinuxPopulateWrite)
+        };
+        // A kernel before 5.14 doesn't know it. Pages are mapped at their first touch then.
+        let _ = populated;
+        Ok(())
     }
 
     /// Copies bytes into the memory.

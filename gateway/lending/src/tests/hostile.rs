@@ -308,3 +308,22 @@ async fn who_is_no_longer_welcome_is_told_to_go() {
     assert_eq!(last, Some(BELL_REVOKED), "without a read, too");
     assert_eq!(server.metrics.cut[LendingCut::Revoked].get(), 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_punches_holes_is_told_to_go_and_leaves_no_page() {
+    use rustix::fs::{FallocateFlags, fallocate, fstat};
+    let server = TestServer::start();
+    let socket = server.socket.clone();
+    let (last, file) = blocking(move || {
+        let mut client = RawClient::proven(&socket, KEY);
+        let file = sealed_memory(MIB);
+        client.offer(&RingLayout::at_beginning(16), &[&file]).unwrap();
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&file, flags, MIB / 2, MIB / 2).unwrap();
+        (client.last_byte(), file)
+    })
+    .await;
+    assert_eq!(last, Some(BELL_BROKEN));
+    server.until(|server| server.state.memory.load(Ordering::SeqCst) == 256 << 20).await;
+    assert_eq!(fstat(&file).unwrap().st_blocks, 0, "nothing is left to count");
+}
