@@ -18,6 +18,7 @@ use tracing::{Instrument, debug_span, error};
 use verbs3_telemetry::RequestTracer;
 
 use super::body_loan::{BodyLoan, decoded_length};
+use super::connection_caller::CallerVisit;
 use super::connection_peer::ConnectionPeer;
 use super::document_checks;
 use super::form::{self, FormResponsePlan, FormUploads};
@@ -91,17 +92,7 @@ impl GatewayFront {
         let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
         let cx = RequestContext::new(id, Instant::now()).with_trace(trace);
         let exchange = Arc::new(HttpExchange::new(Arc::new(cx), peer.caller, self.bounds.clone()));
-        let mut ending = RequestEnding {
-            exchange: exchange.clone(),
-            metrics: self.metrics.clone(),
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            status: 0,
-            code: None,
-            bytes: 0,
-            complete: false,
-            visit: Some(visit),
-        };
+        let mut ending = self.expect_ending(&exchange, &request, visit);
         let mut response = match self.admit_request(&request, &exchange) {
             Ok(()) => match &foreign {
                 Some(CrossOriginRequest { bucket, page: None }) => {
@@ -132,13 +123,7 @@ impl GatewayFront {
             ))
             .await;
         }
-        self.add_headers(&mut response, &exchange);
-        ending.status = response.status().as_u16();
-        if response.status().is_client_error() || response.status().is_server_error() {
-            ending.code = code_of(response.body());
-            self.note_denial(&exchange, ending.code.as_deref());
-        }
-        strip_body(&mut response, &ending.method);
+        self.complete_answer(&mut response, &mut ending);
         // A client that expects 100 Continue may take another answer for the next request's.
         // botocore does, and then waits for a minute. Closing the connection gives it a new one.
         if unasked || (expects && ending.status >= 400) {
@@ -157,6 +142,37 @@ impl GatewayFront {
             OutboundBody::new(body, ending, peer.progress)
         };
         Ok(Response::from_parts(parts, outbound))
+    }
+
+    /// Begins what is counted and logged of a request when its answer ends.
+    pub(super) fn expect_ending<B>(
+        &self,
+        exchange: &Arc<HttpExchange>,
+        request: &Request<B>,
+        visit: CallerVisit,
+    ) -> RequestEnding {
+        RequestEnding {
+            exchange: exchange.clone(),
+            metrics: self.metrics.clone(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            status: 0,
+            code: None,
+            bytes: 0,
+            complete: false,
+            visit: Some(visit),
+        }
+    }
+
+    /// Completes an answer's head, and notes what it says in `ending`.
+    pub(super) fn complete_answer(&self, response: &mut HttpResponse, ending: &mut RequestEnding) {
+        self.add_headers(response, &ending.exchange);
+        ending.status = response.status().as_u16();
+        if response.status().is_client_error() || response.status().is_server_error() {
+            ending.code = code_of(response.body());
+            self.note_denial(&ending.exchange, ending.code.as_deref());
+        }
+        strip_body(response, &ending.method);
     }
 
     /// Takes a stranger's place for a request that may wait before its sender is known. All others
@@ -459,7 +475,7 @@ impl GatewayFront {
     }
 
     /// Counts what s3s refused by itself: signatures, clocks, keys.
-    pub(super) fn note_denial(&self, exchange: &HttpExchange, code: Option<&str>) {
+    fn note_denial(&self, exchange: &HttpExchange, code: Option<&str>) {
         if exchange.row.get().is_some() || exchange.counted.load(Ordering::Relaxed) {
             return;
         }
@@ -476,7 +492,7 @@ impl GatewayFront {
 
 /// Removes the body from answers that have none, by method or status. HTTP/1 drops it by itself,
 /// HTTP/2 would send it. The other headers stay as the UFS gave them.
-pub(super) fn strip_body(response: &mut HttpResponse, method: &Method) {
+fn strip_body(response: &mut HttpResponse, method: &Method) {
     let status = response.status();
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !bodiless && *method != Method::HEAD {

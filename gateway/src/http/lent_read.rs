@@ -9,7 +9,7 @@ use http::{Method, Request, Response, Uri, Version};
 use s3s::{Body, HttpError, HttpResponse, S3ErrorCode};
 
 use super::connection_peer::ConnectionPeer;
-use super::gateway_front::{GatewayFront, answer_of, code_of, strip_body};
+use super::gateway_front::{GatewayFront, answer_of, code_of};
 use super::outbound_body::{OutboundBody, RequestEnding};
 use crate::auth::AuthIdentity;
 use crate::exchange::HttpExchange;
@@ -30,17 +30,7 @@ impl GatewayFront {
         let cx = RequestContext::new(RequestId::generate(), Instant::now()).with_trace(trace);
         let (caller, bounds) = (peer.caller.clone(), self.bounds.clone());
         let exchange = Arc::new(HttpExchange::new(Arc::new(cx), caller, bounds));
-        let mut ending = RequestEnding {
-            exchange: exchange.clone(),
-            metrics: self.metrics.clone(),
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            status: 0,
-            code: None,
-            bytes: 0,
-            complete: false,
-            visit: Some(visit),
-        };
+        let mut ending = self.expect_ending(&exchange, &request, visit);
         request.extensions_mut().insert(exchange.clone());
         request.extensions_mut().insert(exchange.cx.clone());
         let called = match exchange.recognise_identity(identity).await {
@@ -48,13 +38,7 @@ impl GatewayFront {
             Err(refused) => Ok(answer_of(refused)),
         };
         let mut response = self.finish_response(called, &exchange, false, &ending.method);
-        self.add_headers(&mut response, &exchange);
-        ending.status = response.status().as_u16();
-        if response.status().is_client_error() || response.status().is_server_error() {
-            ending.code = code_of(response.body());
-            self.note_denial(&exchange, ending.code.as_deref());
-        }
-        strip_body(&mut response, &ending.method);
+        self.complete_answer(&mut response, &mut ending);
         response.map(|body| OutboundBody::new(body, ending, peer.progress.clone()))
     }
 
