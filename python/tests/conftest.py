@@ -2,9 +2,8 @@
 
 import os
 import signal
-import random
-import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,6 +12,10 @@ import pytest
 from botocore.config import Config
 
 import verbs3
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/testbed"))
+
+from free_ports import free_port  # noqa: E402
 
 ACCESS_KEY, SECRET_KEY = "AKPYTHONTESTS", "a-secret-of-the-python-tests-0123456789"
 OTHER_KEY, OTHER_SECRET = "AKPYTHONOTHER", "another-secret-of-the-python-tests-0123"
@@ -33,18 +36,6 @@ mount = "*"
 prefix = "open/"
 rights = ["read"]
 """
-
-
-def free_port():
-    """Below the range of ports for connections on their way out, so that nobody takes it meanwhile."""
-    while True:
-        port = random.randrange(31300, 32700)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
 
 
 class Gateway:

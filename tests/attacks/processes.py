@@ -4,15 +4,18 @@ The bounds are small and the deadlines short, so that an attack that is not boun
 ended by its pid. Knows no attack.
 """
 
-import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testbed"))
+
+from free_ports import free_port  # noqa: E402
 
 SECRET = "a secret of the attacked cluster"
 CLUSTER = "attacked"
@@ -83,16 +86,6 @@ access_key = "{OTHER_WARMER.access}"
 secret_key = "{OTHER_WARMER.secret}"
 allow = [{{ mount = "data", prefix = "other/", rights = ["warm"] }}]
 """
-
-
-def free_port() -> int:
-    """Below the range of ports for connections on their way out, so that nobody takes it meanwhile."""
-    while True:
-        port = random.randrange(10000, 20000)
-        with socket.socket() as probe:
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
 
 
 class Process:

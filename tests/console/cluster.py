@@ -4,8 +4,8 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
+import sys
 import time
 import tomllib
 import urllib.request
@@ -14,6 +14,10 @@ from pathlib import Path
 import botocore.config
 import botocore.session
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testbed"))
+
+from free_ports import free_port  # noqa: E402
+
 SECRET = "a secret of thirty-two characters or more"
 OPERATOR, VIEWER, PASSWORD = "olga", "vera", "correct horse battery"
 WORKERS = ("gpu-01", "gpu-02")
@@ -21,18 +25,6 @@ START_SECONDS_MAX = 60
 # Markup in a key, as a stranger may choose it.
 HOSTILE_KEY = "set/\"><script>alert(1)</script><img src=x onerror=alert(2)>.bin"
 OBJECTS, OBJECT_BYTES = 24, 512 << 10
-
-
-def free_port() -> int:
-    """Below the range of ports for connections on their way out, so that nobody takes it meanwhile."""
-    while True:
-        port = random.randrange(20000, 30000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
 
 
 class Process:

@@ -1,26 +1,17 @@
 """An API server with its etcd, on loopback, for tests: certificates, start, questions as an administrator or with a token."""
 
 import json
-import random
-import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testbed"))
 
-def free_port() -> int:
-    """Below the range of ports for connections on their way out, so that nobody takes it meanwhile."""
-    while True:
-        port = random.randrange(30000, 31300)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
+from free_ports import free_port  # noqa: E402
 
 
 def openssl(*words: str, folder: Path) -> None:

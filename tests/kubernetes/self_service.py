@@ -25,7 +25,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 
-from api_server import ApiServer, Processes, certificate, free_port, until
+from api_server import ApiServer, Processes, certificate, until
+from free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGEST = "sha256:" + "1" * 64

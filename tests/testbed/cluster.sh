@@ -11,17 +11,7 @@ say() { echo "suite: $*" >&2; }
 # shellcheck source=built.sh
 . "$ROOT/tests/testbed/built.sh"
 
-# Below the range that connections on their way out take theirs from: who comes to listen there finds it free.
-free_port() {
-  python3 -c 'import random, socket
-while True:
-    with socket.socket() as s:
-        port = random.randrange(10000, 20000)
-        try: s.bind(("127.0.0.1", port))
-        except OSError: continue
-        print(port)
-        break'
-}
+free_port() { "$ROOT/tests/testbed/free_ports.py"; }
 
 # wait_for PORT NAME PID: until something listens there, or the process is gone.
 wait_for() {

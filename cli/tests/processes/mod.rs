@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
@@ -32,7 +33,9 @@ pub struct Answer {
 
 /// A port on an address that nobody else takes ports of: who ends and comes back finds it free.
 pub fn free_address() -> String {
-    let ip = Ipv4Addr::from(0x7f00_0000 | (std::process::id() & 0xf_ffff) << 2 | 2);
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let last = TAKEN.fetch_add(1, Ordering::Relaxed) % 250 + 1;
+    let ip = Ipv4Addr::from(0x7f00_0000 | (std::process::id() & 0xffff).max(1) << 8 | last);
     TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().to_string()
 }
 
