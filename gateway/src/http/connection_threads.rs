@@ -7,6 +7,7 @@ use std::net::TcpStream as StdTcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use http::{Method, Request};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
@@ -63,6 +64,17 @@ impl MovedConnection {
     }
 }
 
+/// Whether answering may keep a thread busy for milliseconds, which all other connections of the
+/// thread would notice: documents are read or written, of a thousand keys and more. Whole and
+/// partial objects are not among them. Names of one part are taken for a bucket's, which costs
+/// clients who put the bucket in the host name a hand-over.
+pub(super) fn may_compute_long<B>(request: &Request<B>) -> bool {
+    let plain = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE].contains(request.method());
+    let mut parts = request.uri().path().trim_start_matches('/').splitn(2, '/');
+    let has_key = parts.nth(1).is_some_and(|key| !key.is_empty());
+    !(plain && has_key)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -87,5 +99,27 @@ mod tests {
         assert_eq!(threads.take_place().unwrap().runtime.id(), ids[0]);
         assert_eq!(kept.len(), 2);
         assert!(ConnectionThreads::default().take_place().is_none());
+    }
+
+    #[test]
+    fn documents_compute_long_and_objects_do_not() {
+        let asks = |method: &str, path: &str| {
+            may_compute_long(&Request::builder().method(method).uri(path).body(()).unwrap())
+        };
+        for (method, path) in
+            [("GET", "/data/a/b?versionId=1"), ("HEAD", "/data/a"), ("PUT", "/data/a?partNumber=1")]
+        {
+            assert!(!asks(method, path), "{method} {path}");
+        }
+        for (method, path) in [
+            ("GET", "/"),
+            ("GET", "/data?list-type=2"),
+            ("GET", "/data/?list-type=2"),
+            ("POST", "/data?delete"),
+            ("POST", "/data/a?uploadId=u"),
+            ("DELETE", "/data?policy"),
+        ] {
+            assert!(asks(method, path), "{method} {path}");
+        }
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::{debug, warn};
 use verbs3_certificates::metrics::ReloadOutcome;
 use verbs3_certificates::{ListenerCertificates, TlsError, TlsFiles};
@@ -31,7 +31,7 @@ use verbs3_metrics::MetricLabel;
 use super::client_progress::ClientProgress;
 use super::connection_caller::ConnectionCaller;
 use super::connection_peer::ConnectionPeer;
-use super::connection_threads::{ConnectionThreads, MovedConnection};
+use super::connection_threads::{ConnectionThreads, MovedConnection, may_compute_long};
 use super::gateway_front::GatewayFront;
 use super::known_connections::KnownConnections;
 use super::rate_floor::RateMin;
@@ -112,6 +112,8 @@ pub(crate) struct HttpServer {
 
 struct HttpServerInner {
     front: Arc<GatewayFront>,
+    /// Whose threads take work from each other.
+    runtime: Handle,
     builder: Builder<TokioExecutor>,
     connections: Arc<Semaphore>,
     strangers: Arc<WaitingRoom>,
@@ -163,6 +165,7 @@ impl HttpServer {
         };
         let shared = HttpServerInner {
             front,
+            runtime: Handle::current(),
             builder,
             connections,
             strangers: WaitingRoom::new(room),
@@ -342,11 +345,27 @@ async fn serve_requests<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (front, caller) = (shared.front.clone(), peer.caller.clone());
+    // Of a connection that has a thread to itself.
+    let aside = Some(&shared.runtime).filter(|runtime| runtime.id() != Handle::current().id());
+    let aside = aside.cloned();
     let service = service_fn(move |request: Request<Incoming>| {
         let (front, peer) = (front.clone(), peer.clone());
         let version = request.version();
         let request = request.map(|body| HttpRequestBody::new(body, version, &peer.progress));
-        async move { front.serve_request(request, peer, scheme).await }
+        let elsewhere = aside.clone().filter(|_| may_compute_long(&request));
+        async move {
+            let Some(runtime) = elsewhere else {
+                return front.serve_request(request, peer, scheme).await;
+            };
+            let serving = async move { front.serve_request(request, peer, scheme).await };
+            // Ends with the connection, as it would here.
+            match AbortOnDropHandle::new(runtime.spawn(serving)).await {
+                Ok(served) => served,
+                Err(ended) => std::panic::resume_unwind(
+                    ended.try_into_panic().unwrap_or_else(|ended| Box::new(ended)),
+                ),
+            }
+        }
     });
     let connection = shared.builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
