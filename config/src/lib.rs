@@ -6,7 +6,6 @@ mod check;
 mod cluster;
 mod cluster_secret;
 mod cluster_tls;
-mod controller;
 mod coordinator;
 mod dev;
 mod effective_settings;
@@ -23,14 +22,12 @@ mod tcp;
 mod telemetry;
 mod ufs;
 mod verbs;
-mod webhook;
 
 pub use cluster::{ClusterSettings, ClusterWorkerSettings};
 pub use cluster_secret::{
     ClusterSecretError, ClusterSecretTexts, SECRET_BYTES_MIN, WeakSecret, check_strength,
 };
 pub use cluster_tls::{ClusterTlsFiles, ClusterTlsMode, ClusterTlsSettings};
-pub use controller::ControllerSettings;
 pub use coordinator::{
     CoordinatorConsoleSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,
 };
@@ -61,4 +58,3 @@ pub use verbs3_settings::{
     ByteSize, ConfigError, ConfigProblem, ConfigSecret, MemorySettings, ProblemSeverity,
     SecretError, SettingOrigin, TimePeriod,
 };
-pub use webhook::{WebhookSettings, WebhookTlsSettings};

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use verbs3_settings::SettingsTable;
 
 use crate::cluster::ClusterSettings;
-use crate::controller::ControllerSettings;
 use crate::coordinator::CoordinatorSettings;
 use crate::dev::DevSettings;
 use crate::mount::MountSettings;
@@ -13,9 +12,9 @@ use crate::tcp::TcpSettings;
 use crate::telemetry::TelemetrySettings;
 use crate::ufs::UfsSettings;
 use crate::verbs::VerbsSettings;
-use crate::webhook::WebhookSettings;
 use verbs3_cache_worker::WorkerSettings;
 use verbs3_gateway::GatewaySettings;
+use verbs3_kubernetes::{ControllerSettings, WebhookSettings};
 
 /// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but
 /// `gateway`, `coordinator` and `dev`; `coordinator` only `cluster` and its own; `dev` all but
