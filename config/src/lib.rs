@@ -19,8 +19,6 @@ mod process_role;
 mod root;
 mod schema;
 mod tcp;
-mod telemetry;
-mod ufs;
 mod verbs;
 
 pub use cluster::{ClusterSettings, ClusterWorkerSettings};
@@ -41,11 +39,6 @@ pub use process::{LogFormat, LogSettings, ProcessSettings};
 pub use process_role::ProcessRole;
 pub use root::RootSettings;
 pub use tcp::TcpSettings;
-pub use telemetry::{OtlpProtocol, TelemetryOtlpSettings, TelemetrySettings};
-pub use ufs::{
-    CredentialsKind, CredentialsSettings, UfsCircuitSettings, UfsDeadlinesSettings, UfsKind,
-    UfsLimitsSettings, UfsRetriesSettings, UfsSettings,
-};
 pub use verbs::{FeatureSwitch, VerbsMode, VerbsSettings};
 pub use verbs3_cache_worker::{
     DiskFolderSettings, WorkerDiskSettings, WorkerNeighboursSettings, WorkerSettings,

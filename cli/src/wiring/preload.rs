@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{
     AttributesTtl, CoordinatorPreloadSettings, GatewayPeersSettings, GatewayTierSettings,
-    MemorySettings, MountSettings, TcpSettings, UfsSettings, VerbsSettings,
+    MemorySettings, MountSettings, TcpSettings, VerbsSettings,
 };
 use verbs3_coordinator::PreloadSetup;
 use verbs3_preload::metrics::PreloadMetrics;
 use verbs3_preload::{PreloadMountTable, PreloadOptions};
 use verbs3_protocol::BlockGeometry;
-use verbs3_ufs::Ufs;
+use verbs3_ufs::{Ufs, UfsSettings};
 
 use super::tier::WorkerConnector;
 use super::trusted_cluster::TrustedCluster;

@@ -35,7 +35,8 @@ use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::{PeerOptions, TransportPeer};
 use verbs3_rdma::transport::{CallService, IncomingCall, PeerAddress, ReplySender};
-use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
+use verbs3_settings::TimePeriod;
+use verbs3_ufs::{Ufs, UfsSettings};
 
 pub const GEOMETRY: BlockGeometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 
@@ -276,15 +277,12 @@ impl Bed {
         (store, of_workers): (Arc<Store>, Arc<Store>),
     ) -> Self {
         let (memory, reading) = memory;
-        let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
+        let mut settings = UfsSettings::with_name("main");
+        settings.retries.attempts_max = 1;
         // A request that stalls is given up soon.
-        let limits = UfsLimits {
-            retries,
-            first_byte_max: Duration::from_millis(300),
-            ..UfsLimits::default()
-        };
-        let ufs = Ufs::new("main".into(), store.clone(), limits.clone());
-        let of_workers = Ufs::new("main".into(), of_workers, limits);
+        settings.deadlines.first_byte = TimePeriod::from_millis(300);
+        let ufs = Ufs::new(store.clone(), settings.clone());
+        let of_workers = Ufs::new(of_workers, settings);
         let (mut hosts, mut faults, mut peers, mut members) =
             (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
         for number in 0..count {
