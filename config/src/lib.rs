@@ -6,14 +6,11 @@ mod check;
 mod cluster;
 mod cluster_secret;
 mod cluster_tls;
-mod coordinator;
 mod dev;
 mod effective_settings;
 mod environment;
-mod hot;
 mod layers;
 mod mount;
-mod preload;
 mod process;
 mod process_role;
 mod root;
@@ -26,15 +23,10 @@ pub use cluster_secret::{
     ClusterSecretError, ClusterSecretTexts, SECRET_BYTES_MIN, WeakSecret, check_strength,
 };
 pub use cluster_tls::{ClusterTlsFiles, ClusterTlsMode, ClusterTlsSettings};
-pub use coordinator::{
-    CoordinatorConsoleSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,
-};
 pub use dev::DevSettings;
 pub use environment::EnvironmentLayer;
-pub use hot::CoordinatorHotSettings;
 pub use layers::{CommandFlag, ConfigLayers, LoadedConfig, load_config, roles_in};
 pub use mount::{AttributesTtl, CoherenceSetting, MountSettings};
-pub use preload::CoordinatorPreloadSettings;
 pub use process::{LogFormat, LogSettings, ProcessSettings};
 pub use process_role::ProcessRole;
 pub use root::RootSettings;

@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 use verbs3_settings::SettingsTable;
 
 use crate::cluster::ClusterSettings;
-use crate::coordinator::CoordinatorSettings;
 use crate::dev::DevSettings;
 use crate::mount::MountSettings;
 use crate::process::{LogSettings, ProcessSettings};
 use crate::tcp::TcpSettings;
 use crate::verbs::VerbsSettings;
 use verbs3_cache_worker::WorkerSettings;
+use verbs3_coordinator::CoordinatorSettings;
 use verbs3_gateway::GatewaySettings;
 use verbs3_kubernetes::{ControllerSettings, WebhookSettings};
 use verbs3_telemetry::TelemetrySettings;

@@ -176,7 +176,7 @@ impl PreloadRun<'_> {
     ) -> Result<(), PreloadItemError> {
         let options = &self.environment.options;
         let is_final = matches!(reason, BypassReason::Uncacheable | BypassReason::Misconfigured);
-        if is_final || tries.began.elapsed() >= options.patience {
+        if is_final || tries.began.elapsed() >= options.settings.patience.0 {
             return Err(PreloadItemError::Failed(format!(
                 "read back: the tier does not give it ({})",
                 reason.as_str()

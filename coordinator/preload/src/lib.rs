@@ -28,6 +28,7 @@ mod plan;
 mod preload_run;
 mod retry_pause;
 mod run_environment;
+mod settings;
 mod tend_object;
 mod token_bucket;
 
@@ -40,3 +41,4 @@ pub use notification::{BucketNotification, NotificationError};
 pub use object_admin::{ObjectAdmin, ObjectError};
 pub use options::PreloadOptions;
 pub use plan::SpecError;
+pub use settings::CoordinatorPreloadSettings;

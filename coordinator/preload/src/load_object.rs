@@ -82,7 +82,7 @@ impl PreloadRun<'_> {
         let version = Arc::new(warmed.version);
         let replicas =
             self.plan.replicas.min(self.environment.tier.owners_count(&object, BlockIndex(0)));
-        let most = self.environment.options.blocks_per_ufs_max.max(1);
+        let most = self.environment.options.settings.blocks_per_ufs_max.max(1) as usize;
         let mut loads: FuturesUnordered<BoxFuture<'_, Result<(), PreloadItemError>>> =
             FuturesUnordered::new();
         let mut failed = None;
@@ -292,7 +292,7 @@ impl PreloadRun<'_> {
                     }
                 }
             };
-            if began.elapsed() >= self.environment.options.patience {
+            if began.elapsed() >= self.environment.options.settings.patience.0 {
                 return Err(PreloadItemError::Failed(reason));
             }
             tracing::debug!(

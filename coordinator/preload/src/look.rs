@@ -66,7 +66,7 @@ impl PreloadRun<'_> {
         let options = &self.environment.options;
         let (began, mut pause) = (Instant::now(), options.pause_min);
         while !items.is_empty() {
-            let is_last = began.elapsed() >= options.patience;
+            let is_last = began.elapsed() >= options.settings.patience.0;
             let seen = self.look_at(&items).await;
             let mut again = Vec::new();
             for (item, seen) in items.into_iter().zip(seen) {

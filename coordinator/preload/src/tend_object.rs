@@ -79,7 +79,7 @@ impl PreloadRun<'_> {
                 // The worker has left meanwhile, and takes its pages with it.
                 Err(TendError::Unknown { .. }) => return Ok(Vec::new()),
                 Err(error @ TendError::Away { .. })
-                    if began.elapsed() < self.environment.options.patience =>
+                    if began.elapsed() < self.environment.options.settings.patience.0 =>
                 {
                     tracing::debug!(%error, "a worker is asked again");
                     self.job.update_counters(|page| page.retries += 1);

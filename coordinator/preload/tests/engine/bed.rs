@@ -26,7 +26,10 @@ use verbs3_client::{
 };
 use verbs3_preload::api::{JobView, PreloadJobSpec};
 use verbs3_preload::metrics::PreloadMetrics;
-use verbs3_preload::{JobStore, PreloadEngine, PreloadMount, PreloadMountTable, PreloadOptions};
+use verbs3_preload::{
+    CoordinatorPreloadSettings, JobStore, PreloadEngine, PreloadMount, PreloadMountTable,
+    PreloadOptions,
+};
 use verbs3_protocol::{
     BlockGeometry, ByteRange, CacheVerdict, Epoch, ObjectKey, ObjectVolume, PlacementMap,
     PlacementMember, WorkerId,
@@ -393,13 +396,16 @@ impl Bed {
     }
 
     pub fn options(&self) -> PreloadOptions {
+        let settings = CoordinatorPreloadSettings {
+            patience: TimePeriod::from_seconds(120),
+            failures: self.folder.path().join("failures"),
+            ..CoordinatorPreloadSettings::default()
+        };
         PreloadOptions {
             page_keys: 7,
-            patience: Duration::from_secs(120),
             pause_min: Duration::from_millis(1),
             pause_max: Duration::from_millis(50),
-            failures_folder: Some(self.folder.path().join("failures")),
-            ..PreloadOptions::default()
+            ..PreloadOptions::new(settings)
         }
     }
 
