@@ -15,8 +15,6 @@ mod process;
 mod process_role;
 mod root;
 mod schema;
-mod tcp;
-mod verbs;
 
 pub use cluster::{ClusterSettings, ClusterWorkerSettings};
 pub use cluster_secret::{
@@ -30,8 +28,6 @@ pub use mount::{AttributesTtl, CoherenceSetting, MountSettings};
 pub use process::{LogFormat, LogSettings, ProcessSettings};
 pub use process_role::ProcessRole;
 pub use root::RootSettings;
-pub use tcp::TcpSettings;
-pub use verbs::{FeatureSwitch, VerbsMode, VerbsSettings};
 pub use verbs3_cache_worker::{
     DiskFolderSettings, WorkerDiskSettings, WorkerNeighboursSettings, WorkerSettings,
     WorkerShmSettings,

@@ -7,12 +7,11 @@ use crate::cluster::ClusterSettings;
 use crate::dev::DevSettings;
 use crate::mount::MountSettings;
 use crate::process::{LogSettings, ProcessSettings};
-use crate::tcp::TcpSettings;
-use crate::verbs::VerbsSettings;
 use verbs3_cache_worker::WorkerSettings;
 use verbs3_coordinator::CoordinatorSettings;
 use verbs3_gateway::GatewaySettings;
 use verbs3_kubernetes::{ControllerSettings, WebhookSettings};
+use verbs3_rdma::settings::{TcpSettings, VerbsSettings};
 use verbs3_telemetry::TelemetrySettings;
 use verbs3_ufs::UfsSettings;
 

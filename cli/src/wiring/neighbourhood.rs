@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
 use verbs3_config::{
-    GatewayPeersSettings, MemorySettings, TcpSettings, VerbsSettings, WorkerNeighboursSettings,
-    WorkerSettings,
+    GatewayPeersSettings, MemorySettings, WorkerNeighboursSettings, WorkerSettings,
 };
 use verbs3_coordinator_client::{MemberPeers, RESOLVE_PAUSE};
 use verbs3_protocol::{BlockGeometry, ClusterMember, WorkerId};
+use verbs3_rdma::settings::{TcpSettings, VerbsSettings};
 
 use super::map_arena;
 use super::tier::WorkerConnector;

@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{
     AttributesTtl, GatewayPeersSettings, GatewayTierSettings, MemorySettings, MountSettings,
-    TcpSettings, VerbsSettings,
 };
 use verbs3_coordinator::PreloadSetup;
 use verbs3_preload::metrics::PreloadMetrics;
 use verbs3_preload::{CoordinatorPreloadSettings, PreloadMountTable, PreloadOptions};
+use verbs3_rdma::settings::{TcpSettings, VerbsSettings};
 use verbs3_ufs::{Ufs, UfsSettings};
 
 use super::tier::WorkerConnector;

@@ -9,13 +9,13 @@ use anyhow::Context;
 use prometheus::Registry;
 use verbs3_client::{CacheTierClient, HealthOptions, TierOptions};
 use verbs3_config::{
-    ClusterSettings, ClusterWorkerSettings, GatewayPeersSettings, GatewayTierSettings, TcpSettings,
-    VerbsSettings,
+    ClusterSettings, ClusterWorkerSettings, GatewayPeersSettings, GatewayTierSettings,
 };
 use verbs3_coordinator_client::{PeerSource, resolve_address};
 use verbs3_protocol::{BlockGeometry, PlacementMap, PlacementMember, WorkerId};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::{BackoffOptions, PeerOptions, QueuePairs, RestOptions, TransportPeer};
+use verbs3_rdma::settings::{TcpSettings, VerbsSettings};
 use verbs3_rdma::transport::PeerAddress;
 
 use super::transports::RequesterTransports;

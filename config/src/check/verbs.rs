@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::verbs::{VerbsMode, VerbsSettings};
 use verbs3_cache_worker::{WorkerSettings, WorkerShmSettings};
 use verbs3_gateway::GatewaySettings;
+use verbs3_rdma::settings::{VerbsMode, VerbsSettings};
 use verbs3_settings::CheckFindings;
 
 /// What a welcome has room for; more than any host has.

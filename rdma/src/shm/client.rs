@@ -64,7 +64,7 @@ impl ShmTransport {
         let calls = &self.options.calls;
         let outbox = FrameOutbox::new(
             stream.clone(),
-            calls.write_queue_bytes_max,
+            calls.settings.write_queue_max.as_usize(),
             controls_max(agreed.calls_in_flight_max),
         );
         let outlet = ShmBorrowerOutlet { outbox, releases: releases.clone() };
@@ -89,10 +89,12 @@ impl ShmTransport {
     ) -> Result<ShmHandshake, TransportError> {
         let unreachable = |cause| TransportError::Unreachable { peer: address.to_owned(), cause };
         let calls = &self.options.calls;
-        let deadline = Instant::now() + calls.connect_deadline;
+        let deadline = Instant::now() + calls.settings.connect_deadline.0;
         let mut stream = tokio::time::timeout_at(deadline, UnixStream::connect(path))
             .await
-            .map_err(|_| unreachable(UnreachableCause::Deadline(calls.connect_deadline)))?
+            .map_err(|_| {
+                unreachable(UnreachableCause::Deadline(calls.settings.connect_deadline.0))
+            })?
             .map_err(|error| unreachable(error.into()))?;
         let terms = calls.ticketed_terms(way.ticket.as_ref());
         let shake = async {

@@ -156,7 +156,7 @@ impl ShmAcceptor {
         address: String,
         turn: WaitingGuest,
     ) {
-        let deadline = self.options.shm.calls.connect_deadline;
+        let deadline = self.options.shm.calls.settings.connect_deadline.0;
         let guest = self
             .gate
             .run_handshake(deadline, &address, turn, self.run_handshake(&mut stream))
@@ -170,7 +170,7 @@ impl ShmAcceptor {
         // arena.
         tokio::spawn(pin_registry::watch_lifeline(lifeline, pins.clone(), place.clone()));
         let stream = Arc::new(stream);
-        let queue_bytes_max = self.options.shm.calls.write_queue_bytes_max;
+        let queue_bytes_max = self.options.shm.calls.settings.write_queue_max.as_usize();
         let outlet = ShmOwnerOutlet {
             outbox: FrameOutbox::new(
                 stream.clone(),

@@ -21,6 +21,7 @@ use verbs3_rdma::shm::ShmOptions;
 use verbs3_rdma::tcp::TcpOptions;
 use verbs3_rdma::transport::TransportKind;
 use verbs3_rdma::verbs::VerbsOptions;
+use verbs3_settings::TimePeriod;
 
 use super::arguments::FabricArguments;
 use super::record::{FabricCell, FabricRecord, FabricRow};
@@ -92,12 +93,15 @@ fn load_bench_secret(arguments: &FabricArguments) -> anyhow::Result<HandshakeSec
 }
 
 fn tcp_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> TcpOptions {
-    TcpOptions { bind_device: arguments.bind_device.clone(), ..TcpOptions::new(secret.clone()) }
+    let mut options = TcpOptions::new(secret.clone());
+    options.calls.settings.bind_device = arguments.bind_device.clone();
+    options
 }
 
 fn verbs_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> VerbsOptions {
-    let busy_poll = Duration::from_micros(arguments.busy_poll);
-    VerbsOptions { busy_poll, ..VerbsOptions::new(secret.clone()) }
+    let mut options = VerbsOptions::new(secret.clone());
+    options.settings.busy_poll = TimePeriod(Duration::from_micros(arguments.busy_poll));
+    options
 }
 
 async fn start_bench_host(
