@@ -15,6 +15,7 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Request, S3Response, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use verbs3_pacing::TokenBucket;
 
 use crate::answer_check::{AnswerRefusal, StoreReadPlan, check_get, check_head, check_request};
 use crate::body::CheckedBody;
@@ -25,7 +26,6 @@ use crate::metered_store::MeteredStore;
 use crate::metrics::{ReadOperation, RefusalReason, UfsMetrics, metrics_of_ufs};
 use crate::object::{ObjectHead, ObjectStream, ReadObject};
 use crate::raw_answer::observe_answer;
-use crate::retry_budget::RetryBudget;
 use crate::settings::UfsSettings;
 
 /// A source of numbers in `0.0..1.0`, for the pauses between tries.
@@ -43,7 +43,9 @@ struct UfsInner {
     s3: Arc<dyn S3>,
     places: Arc<Semaphore>,
     circuit: Mutex<CircuitBreaker>,
-    budget: Mutex<RetryBudget>,
+    /// Retries that may still be made. Its time counts from `started`.
+    budget: Mutex<TokenBucket>,
+    started: Instant,
     random: RandomSource,
     /// True if the store answered the last ranged read with the whole object.
     ignores_range: AtomicBool,
@@ -76,7 +78,7 @@ impl Ufs {
         let places_max = settings.limits.requests_in_flight_max.max(1) as usize;
         let places = Arc::new(Semaphore::new(places_max));
         let circuit = Mutex::new(CircuitBreaker::new(settings.circuit));
-        let budget = Mutex::new(RetryBudget::new(settings.retries, Instant::now()));
+        let budget = Mutex::new(settings.retries.make_budget());
         let metrics = metrics_of_ufs(&settings.name);
         let s3 = Arc::new(MeteredStore::new(metrics.clone(), s3));
         let shared = UfsInner {
@@ -86,6 +88,7 @@ impl Ufs {
             places,
             circuit,
             budget,
+            started: Instant::now(),
             random,
             ignores_range: AtomicBool::new(false),
             answers_ranges: AtomicBool::new(false),
@@ -231,7 +234,7 @@ impl UfsInner {
     /// is no other try.
     fn take_retry(&self, tried: u32, asked_for: Option<Duration>) -> Option<Duration> {
         let pause = self.settings.retries.pause_after(tried, asked_for, (self.random)())?;
-        self.budget.lock().take(Instant::now()).then_some(pause)
+        self.budget.lock().try_take_one(self.started.elapsed()).then_some(pause)
     }
 
     async fn try_head(&self, wanted: &ReadObject) -> Result<ObjectHead, UfsError> {

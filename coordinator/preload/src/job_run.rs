@@ -24,7 +24,6 @@ use crate::metrics::ObjectOutcome;
 use crate::object_list::{self, PreloadListItem, PreloadListPage};
 use crate::plan::PreloadPlan;
 use crate::preload_run::PreloadRun;
-use crate::retry_pause::jitter_pause;
 use crate::run_environment::{PreloadRunEnd, RunEnvironment};
 
 /// How often a job repeats its list. A cluster that never comes to rest needs a person.
@@ -247,7 +246,7 @@ impl PreloadRun<'_> {
             return Ok(Some(kept));
         }
         let (options, began) = (&self.environment.options, Instant::now());
-        let mut pause = options.pause_min;
+        let mut pause = options.pauses;
         loop {
             match object_list::fetch_page(
                 &self.plan,
@@ -266,8 +265,7 @@ impl PreloadRun<'_> {
                 Err(error) if error.again && began.elapsed() < options.settings.patience.0 => {
                     tracing::debug!(%error, "a page of a list is asked for again");
                     self.environment.metrics.retries.inc();
-                    sleep(jitter_pause(pause)).await;
-                    pause = (pause * 2).min(options.pause_max);
+                    sleep(pause.next_jittered(rand::random())).await;
                 }
                 Err(error) => return Err(PreloadRunEnd::Failed(error.to_string())),
             }

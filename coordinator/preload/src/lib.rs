@@ -26,11 +26,9 @@ mod object_list;
 mod options;
 mod plan;
 mod preload_run;
-mod retry_pause;
 mod run_environment;
 mod settings;
 mod tend_object;
-mod token_bucket;
 
 pub use engine::{PreloadEngine, PreloadEngineError};
 pub use job_record::JobOwner;

@@ -20,7 +20,6 @@ use crate::mounts::PreloadMount;
 use crate::object_list::PreloadListItem;
 use crate::plan::piece_bytes;
 use crate::preload_run::PreloadRun;
-use crate::retry_pause::jitter_pause;
 
 /// How often an object is loaded anew because it changed.
 const CHANGES_MAX: usize = 3;
@@ -222,7 +221,7 @@ impl PreloadRun<'_> {
     ) -> Result<WarmPagesReply, PreloadItemError> {
         let budget = self.environment.block_budget(mount.ufs.ufs_name());
         let (began, mut pause, mut ufs_errors) =
-            (Instant::now(), self.environment.options.pause_min, 0);
+            (Instant::now(), self.environment.options.pauses, 0);
         let mut was_away = false;
         loop {
             let asked = async {
@@ -301,11 +300,10 @@ impl PreloadRun<'_> {
             );
             self.job.update_counters(|page| page.retries += 1);
             self.environment.metrics.retries.inc();
-            sleep(jitter_pause(pause)).await;
+            sleep(pause.next_jittered(rand::random())).await;
             if may_have_taken && expected > 0 {
                 self.spend_bandwidth(expected).await;
             }
-            pause = (pause * 2).min(self.environment.options.pause_max);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use verbs3_pacing::GrowingPause;
+
 use crate::settings::CoordinatorPreloadSettings;
 
 /// Bounds and rates of preload jobs.
@@ -10,9 +12,8 @@ pub struct PreloadOptions {
     pub settings: CoordinatorPreloadSettings,
     /// Keys in one page of a listing; progress is persisted after each.
     pub page_keys: i32,
-    /// First pause before a question is repeated; doubles up to `pause_max`.
-    pub pause_min: Duration,
-    pub pause_max: Duration,
+    /// Pauses before a question is repeated.
+    pub pauses: GrowingPause,
 }
 
 impl PreloadOptions {
@@ -21,8 +22,7 @@ impl PreloadOptions {
         Self {
             settings,
             page_keys: 1000,
-            pause_min: Duration::from_millis(50),
-            pause_max: Duration::from_secs(2),
+            pauses: GrowingPause::new(Duration::from_millis(50), Duration::from_secs(2)),
         }
     }
 }

@@ -18,7 +18,6 @@ use crate::job_store::{JobStore, JobStoreError};
 use crate::metrics::{EndedState, PreloadMetrics};
 use crate::mounts::PreloadMountTable;
 use crate::options::PreloadOptions;
-use crate::retry_pause::jitter_pause;
 
 /// Reason why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +68,7 @@ impl RunEnvironment {
         progress: PreloadProgress,
     ) -> Result<(), PreloadRunEnd> {
         let value = Bytes::from(serde_json::to_vec(&progress).unwrap_or_default());
-        let mut pause = self.options.pause_min;
+        let mut pause = self.options.pauses;
         loop {
             match self.store.put_entry(&progress_key(&job.record.id), value.clone(), false).await {
                 Ok(()) => {
@@ -91,10 +90,14 @@ impl RunEnvironment {
                         %error, job = job.record.id,
                         "a preload job waits for its store"
                     );
-                    if self.stop.run_until_cancelled(sleep(jitter_pause(pause))).await.is_none() {
+                    if self
+                        .stop
+                        .run_until_cancelled(sleep(pause.next_jittered(rand::random())))
+                        .await
+                        .is_none()
+                    {
                         return Err(PreloadRunEnd::Interrupted);
                     }
-                    pause = (pause * 2).min(self.options.pause_max);
                 }
             }
         }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
+use verbs3_pacing::doubled_pause;
 use verbs3_preload::api::JobView;
 
 use super::preload_gateway::{PreloadGateway, PreloadGatewayError, PreloadKey};
@@ -111,8 +112,8 @@ impl PreloadController {
                     self.metrics.work[PreloadWork::ApiFailed].inc();
                     tracing::warn!(%error, "Preload resources can't be listed");
                     failures = failures.saturating_add(1);
-                    let pause = look_every.saturating_mul(1 << failures.min(8));
-                    pause.min(self.settings.retry_max.0.max(look_every))
+                    let pause_max = self.settings.retry_max.0.max(look_every);
+                    doubled_pause(look_every, failures.min(8), pause_max)
                 }
             };
             stop.run_until_cancelled(tokio::time::sleep(pause)).await;

@@ -24,6 +24,7 @@ use verbs3_client::{
     CacheTierClient, HealthOptions, NeighbourClient, NeighbourOptions, OpenOutcome, OpenRequest,
     SpanItem, SpanRequest, TierOptions,
 };
+use verbs3_pacing::GrowingPause;
 use verbs3_preload::api::{JobView, PreloadJobSpec};
 use verbs3_preload::metrics::PreloadMetrics;
 use verbs3_preload::{
@@ -403,8 +404,7 @@ impl Bed {
         };
         PreloadOptions {
             page_keys: 7,
-            pause_min: Duration::from_millis(1),
-            pause_max: Duration::from_millis(50),
+            pauses: GrowingPause::new(Duration::from_millis(1), Duration::from_millis(50)),
             ..PreloadOptions::new(settings)
         }
     }
