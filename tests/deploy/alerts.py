@@ -54,6 +54,7 @@ SCENARIOS: dict[str, tuple[list[Change], int, int]] = {
     "Verbs3DataOverTcp": ([("verbs3_client_bytes_total", {"instance": "127.0.0.1:9001", "transport": "tcp"}, STEADY),
                            ("verbs3_client_bytes_total", {"instance": "127.0.0.1:9001", "transport": "shm"}, STEADY)], 45, 1),
     "Verbs3HandshakesFail": ([("verbs3_rdma_handshakes_failed_total", {"reason": "secret"}, BEGINS)], 33, 1),
+    "Verbs3SealsRefused": ([("verbs3_verbs_seals_refused_total", {"rail": "mlx5_0/1", "what": "message"}, BEGINS)], 33, 1),
     "Verbs3CallsSlow": ([("verbs3_rdma_call_seconds_bucket", {"instance": "127.0.0.1:9001"}, calls),
                          ("verbs3_read_requests_total", {"cache": "hit"}, STEADY), ("verbs3_read_requests_total", {"cache": "miss"}, "0+0x120")], 45, 1),
     "Verbs3RequestsFail": ([("verbs3_gateway_requests_total", {"op": "GetObject", "status": "5xx"}, "0+0x30 0+60x90"),
@@ -81,6 +82,10 @@ SCENARIOS: dict[str, tuple[list[Change], int, int]] = {
     "Verbs3NodeCertificateEnds": ([("verbs3_certificates_not_after", {"instance": "127.0.0.1:9401"}, "864000+0x120")], 45, 1),
     "Verbs3NodeCertificateOver": ([("verbs3_certificates_not_after", {"instance": "127.0.0.1:9401"}, "60+0x120")], 45, 1),
     "Verbs3NodeCertificateRefused": ([("verbs3_certificates_reloads_total", {"outcome": "refused"}, BEGINS)], 33, 1),
+    "Verbs3WebhookCertificateEnds": ([("verbs3_webhook_tls_certificate_not_after", {}, "864000+0x120")], 45, 1),
+    "Verbs3WebhookCertificateRefused": ([("verbs3_webhook_tls_reloads_total", {"outcome": "refused"}, BEGINS)], 33, 1),
+    "Verbs3PodsNotPatched": ([("verbs3_webhook_reviews_total", {"outcome": "busy"}, BEGINS)], 33, 1),
+    "Verbs3ControllerBehind": ([("verbs3_controller_left_out", {}, "0+0x20 3+0x100")], 45, 1),
     "Verbs3NoCoordinatorLeads": ([("verbs3_coordinator_leader", {}, "1+0x30 0+0x90")], 45, 1),
     "Verbs3CoordinatorStoreFails": ([("verbs3_coordinator_store_failures_total", {}, "0+0x30 0+1x90")], 45, 1),
     "Verbs3WorkerWithoutLease": ([("verbs3_worker_leased", {"instance": "127.0.0.1:9401"}, "1+0x30 0+0x90")], 45, 1),
@@ -91,9 +96,10 @@ SCENARIOS: dict[str, tuple[list[Change], int, int]] = {
     "Verbs3DiskErrors": ([("verbs3_disk_errors_total", {"folder": "/cache", "op": "read", "kind": "io"}, BEGINS)], 33, 1),
     "Verbs3DiskCorrupt": ([("verbs3_disk_corrupt_total", {"instance": "127.0.0.1:9401", "what": "header"}, "0+0x30 1+0x90")], 33, 1),
 }
-# Series that no machine gives without NICs, or without harm that we can't do here: their labels are those of docs/metrics.md.
+# Series that no machine gives without NICs, without a Kubernetes, or without harm that we can't do here: their labels are those of docs/metrics.md.
 MADE = {"verbs3_verbs_port_up": {"rail": "mlx5_0/1"}, "verbs3_rdma_fallbacks_total": {}, "verbs3_client_relays_total": {},
-        "verbs3_ufs_answers_refused_total": {}, "verbs3_disk_errors_total": {}, "verbs3_certificates_reloads_total": {}}
+        "verbs3_verbs_seals_refused_total": {}, "verbs3_webhook_tls_certificate_not_after": {}, "verbs3_webhook_tls_reloads_total": {},
+        "verbs3_webhook_reviews_total": {}, "verbs3_controller_left_out": {}, "verbs3_ufs_answers_refused_total": {}, "verbs3_disk_errors_total": {}, "verbs3_certificates_reloads_total": {}}
 # Alerts that rightly come with another.
 TOGETHER = {"Verbs3CertificateOver": {"Verbs3CertificateEnds"}, "Verbs3NodeCertificateOver": {"Verbs3NodeCertificateEnds"},
             "Verbs3NoCoordinatorLeads": set(), "Verbs3RelaysFail": set()}

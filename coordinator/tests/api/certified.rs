@@ -3,8 +3,13 @@
 use std::io::Write;
 use std::sync::LazyLock;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use verbs3_certificates::{CertificateFiles, NodeCertificates};
+use verbs3_coordinator::store::{
+    ClusterStore, ClusterStoreEntry, ClusterStoreError, ClusterStoreRevision, ClusterStoreWatch,
+    EntryPrecondition, FencingToken, LeadershipGuard,
+};
 use verbs3_coordinator_client::CoordinatorTls;
 use verbs3_coordinator_client::api::CoordinatorRefusalKind;
 
@@ -318,6 +323,103 @@ async fn every_change_has_a_line_in_the_audit_log() {
     assert_eq!(job["owner"], "\"audited\"");
     assert!(job["arguments"].as_str().unwrap().contains("s3://train/a"), "{job}");
     assert!(lines[3]["fields"]["reason"].as_str().unwrap().contains("nobody"));
+}
+
+/// A store at which nobody becomes leader, and that never says who is.
+struct SilentStore {
+    inner: SharedClusterStore,
+    is_asked: tokio::sync::Notify,
+}
+
+#[async_trait::async_trait]
+impl ClusterStore for SilentStore {
+    async fn get_entry(&self, key: &str) -> Result<Option<ClusterStoreEntry>, ClusterStoreError> {
+        self.inner.get_entry(key).await
+    }
+
+    async fn list_entries(
+        &self,
+        prefix: &str,
+    ) -> Result<Vec<ClusterStoreEntry>, ClusterStoreError> {
+        self.inner.list_entries(prefix).await
+    }
+
+    async fn put_entry(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: EntryPrecondition,
+        fence: Option<&FencingToken>,
+    ) -> Result<ClusterStoreRevision, ClusterStoreError> {
+        self.inner.put_entry(key, value, expect, fence).await
+    }
+
+    async fn delete_entry(
+        &self,
+        key: &str,
+        expect: EntryPrecondition,
+        fence: Option<&FencingToken>,
+    ) -> Result<(), ClusterStoreError> {
+        self.inner.delete_entry(key, expect, fence).await
+    }
+
+    async fn watch_prefix(&self, prefix: &str) -> Result<ClusterStoreWatch, ClusterStoreError> {
+        self.inner.watch_prefix(prefix).await
+    }
+
+    async fn campaign_for_leader(
+        &self,
+        _: &str,
+        _: Duration,
+    ) -> Result<LeadershipGuard, ClusterStoreError> {
+        std::future::pending().await
+    }
+
+    async fn current_leader(&self) -> Result<Option<String>, ClusterStoreError> {
+        self.is_asked.notify_one();
+        std::future::pending().await
+    }
+
+    fn store_name(&self) -> &str {
+        self.inner.store_name()
+    }
+}
+
+#[tokio::test]
+async fn who_hangs_up_before_the_answer_stands_in_the_audit_log() {
+    let kept = KeptLog::of_process();
+    let (issuer, folder) = (TestIssuer::new(), tempfile::tempdir().unwrap());
+    let store =
+        Arc::new(SilentStore { inner: file_store(&folder), is_asked: tokio::sync::Notify::new() });
+    let tls = node_tls(&issuer, &folder, "coordinator/c0");
+    let mut running = start_at("127.0.0.1:0", store.clone(), |options| {
+        options.tls = Some(tls);
+        options.advertise = options.advertise.replace("http://", "https://");
+    })
+    .await;
+    running.url = running.url.replace("http://", "https://");
+    let stage = Stage { issuer, folder, running };
+    let operator = stage.client("operator/impatient");
+    let asking = tokio::spawn(async move {
+        ask(&operator, "POST", "/v1/workers/w1/drain").await;
+    });
+    store.is_asked.notified().await;
+    asking.abort();
+    let began = Instant::now();
+    let line = loop {
+        let found = kept.lines().into_iter().find(|line| {
+            line["fields"]["who"] == "operator/impatient" && line["fields"]["action"] == "drain"
+        });
+        if let Some(line) = found {
+            break line;
+        }
+        assert!(began.elapsed() < SOON, "no line of who hung up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(line["target"], "verbs3::audit");
+    assert!(line["fields"]["status"].is_null(), "{line}");
+    assert!(line["fields"]["message"].as_str().unwrap().contains("hung up"), "{line}");
+    stage.running.coordinator.shutdown().await;
 }
 
 /// What an operator alone may ask for is not asked for in somebody's name.
