@@ -30,11 +30,8 @@ pub use process_role::ProcessRole;
 pub use root::RootSettings;
 pub use verbs3_cache_worker::{
     DiskFolderSettings, WorkerDiskSettings, WorkerNeighboursSettings, WorkerSettings,
-    WorkerShmSettings,
 };
-pub use verbs3_gateway::{
-    GatewayPeersSettings, GatewaySettings, GatewayTierSettings, GatewayTlsSettings,
-};
+pub use verbs3_gateway::{GatewaySettings, GatewayTierSettings, GatewayTlsSettings};
 pub use verbs3_settings::{
     ByteSize, ConfigError, ConfigProblem, ConfigSecret, MemorySettings, ProblemSeverity,
     SecretError, SettingOrigin, TimePeriod,

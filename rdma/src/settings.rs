@@ -1,7 +1,8 @@
-//! The settings of the transports between gateways and workers: TCP, and verbs for InfiniBand,
-//! RoCE and iWARP. Shared memory has those of the worker that offers it.
+//! The settings of the transports between gateways and workers: TCP, verbs (InfiniBand, RoCE and
+//! iWARP) and shared memory; and of the choice between them.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use verbs3_settings::{ByteSize, SettingsTable, TimePeriod};
@@ -149,6 +150,74 @@ pub struct VerbsSettings {
     /// it doubles.
     #[setting(default = "1m", range = "1s"..="1h")]
     pub reopen_max: TimePeriod,
+}
+
+/// The `[worker.shm]` table. Used by gateways that see the socket: processes of one host, and
+/// containers that share its folder.
+#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShmSettings {
+    /// Offer it. A worker whose socket can't be made says so and goes on with the network.
+    #[setting(default = true)]
+    pub enabled: bool,
+    /// The unix socket; none means `/run/verbs3/ID.sock` with the worker's id.
+    #[setting(example = "/run/verbs3/gpu-01.sock")]
+    pub socket: Option<PathBuf>,
+    /// Connections that are accepted; a gateway makes up to `gateway.peers.connections_max`.
+    #[setting(default = 64, range = 1..=4096)]
+    pub connections_max: u32,
+    /// Pieces of memory that one connection may keep from being used again; replies beyond are
+    /// copied.
+    #[setting(default = 4096, range = 1..=1_000_000)]
+    pub pins_max: u32,
+    /// The same in bytes.
+    #[setting(default = "256MiB", range = "1MiB"..="1TiB")]
+    pub pinned_max: ByteSize,
+    /// Replies up to this length are copied at once, which costs less than handing them back.
+    #[setting(default = "16KiB", range = "0B"..="16MiB")]
+    pub copy_max: ByteSize,
+}
+
+/// The `[gateway.peers]` table. A worker is reached by the best way that both hosts have and that
+/// works: shared memory, verbs, tcp.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, SettingsTable)]
+#[serde(default, deny_unknown_fields)]
+pub struct PeerSettings {
+    /// Connections to each worker over one transport; over verbs at least one for each rail.
+    #[setting(default = 4, range = 1..=64)]
+    pub connections_max: u32,
+    /// Calls under way on the least loaded connection from which another one is opened.
+    #[setting(default = 16, range = 1..=65_536)]
+    pub calls_per_connection: u32,
+    /// A connection without calls is closed after this.
+    #[setting(default = "1m", range = "1s"..="1d")]
+    pub idle_max: TimePeriod,
+    /// How long the first calls to a worker wait, once tcp is connected, for a better way to it;
+    /// then tcp serves until that is there.
+    #[setting(default = "500ms", range = "0"..="1m")]
+    pub upgrade_wait: TimePeriod,
+    /// Pause after a connection over tcp could not be made; doubles with each further failure.
+    #[setting(default = "100ms", range = "1ms"..="1m")]
+    pub pause_min: TimePeriod,
+    /// The longest such pause.
+    #[setting(default = "30s", range = "1ms"..="1h")]
+    pub pause_max: TimePeriod,
+    /// A connection over tcp that lived for less counts as one more failure.
+    #[setting(default = "10s", range = "0"..="1h")]
+    pub stable_after: TimePeriod,
+    /// Errors of another way (shared memory, a rail) to a worker within `rest_window` after which
+    /// it rests, and its traffic goes the next way.
+    #[setting(default = 3, range = 1..=1000)]
+    pub rest_errors_max: u32,
+    /// The time in which they are counted.
+    #[setting(default = "10s", range = "1s"..="1h")]
+    pub rest_window: TimePeriod,
+    /// The first rest, after which the way is tried again by itself; doubles each time that fails.
+    #[setting(default = "30s", range = "1s"..="1h")]
+    pub rest_min: TimePeriod,
+    /// The longest rest.
+    #[setting(default = "5m", range = "1s"..="1d")]
+    pub rest_max: TimePeriod,
 }
 
 /// Whether verbs are used.

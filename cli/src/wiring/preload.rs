@@ -8,13 +8,11 @@ use prometheus::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::CacheTierClient;
-use verbs3_config::{
-    AttributesTtl, GatewayPeersSettings, GatewayTierSettings, MemorySettings, MountSettings,
-};
+use verbs3_config::{AttributesTtl, GatewayTierSettings, MemorySettings, MountSettings};
 use verbs3_coordinator::PreloadSetup;
 use verbs3_preload::metrics::PreloadMetrics;
 use verbs3_preload::{CoordinatorPreloadSettings, PreloadMountTable, PreloadOptions};
-use verbs3_rdma::settings::{TcpSettings, VerbsSettings};
+use verbs3_rdma::settings::{PeerSettings, TcpSettings, VerbsSettings};
 use verbs3_ufs::{Ufs, UfsSettings};
 
 use super::tier::WorkerConnector;
@@ -75,8 +73,7 @@ pub async fn start_preload(
     verbs3_rdma::metrics::register_arena(registry, arena.clone())?;
     let stores = stores::open_stores(ufs, registry).await?;
     let ways = Arc::new(
-        WorkerConnector::to_workers(cluster, tcp, verbs, &GatewayPeersSettings::default(), &arena)
-            .await?,
+        WorkerConnector::to_workers(cluster, tcp, verbs, &PeerSettings::default(), &arena).await?,
     );
     let tier = tier::start_tier(
         &GatewayTierSettings::default(),

@@ -14,13 +14,13 @@ use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, Shared, join_all};
 use futures::stream::FuturesUnordered;
 use tokio::runtime::Handle;
-use verbs3_config::{ProcessSettings, WorkerSettings, WorkerShmSettings};
+use verbs3_config::{ProcessSettings, WorkerSettings};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::CallOptions;
 use verbs3_rdma::peer::{ShmWay, TransportWays, WaysProvider};
 use verbs3_rdma::rails::{self, RailPort};
 use verbs3_rdma::settings::{TcpSettings, VerbsMode, VerbsSettings};
-use verbs3_rdma::shm::{PinQuota, ShmOptions, ShmServer, ShmServerOptions, ShmTransport};
+use verbs3_rdma::shm::{ShmServer, ShmServerOptions, ShmTransport};
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{CallService, PeerTransport};
 use verbs3_rdma::verbs::{
@@ -52,7 +52,7 @@ impl RequesterTransports {
     ) -> anyhow::Result<Self> {
         let options = tcp_options(tcp, cluster, name);
         let calls = options.calls.clone();
-        let shm = ShmTransport::new(ShmOptions { calls: calls.clone() });
+        let shm = ShmTransport::new(calls.clone());
         let mut transports: Vec<Arc<dyn PeerTransport>> =
             vec![Arc::new(TcpTransport::new(options)), Arc::new(shm)];
         let places = places_of(verbs)?;
@@ -175,17 +175,15 @@ async fn serve_shm(
     arena: &Arena,
     service: &Arc<dyn CallService>,
 ) -> Option<ShmServer> {
-    let WorkerShmSettings { enabled, socket, connections_max, pins_max, pinned_max, copy_max } =
-        &worker.shm;
-    if !enabled {
+    let settings = &worker.shm;
+    if !settings.enabled {
         return None;
     }
+    let socket = &settings.socket;
     let options = ShmServerOptions {
-        connections_max: *connections_max as usize,
         drain_deadline,
-        quota: PinQuota { pins_max: *pins_max, bytes_max: pinned_max.0 },
-        copy_bytes_max: copy_max.as_usize(),
-        ..ShmServerOptions::new(ShmOptions { calls })
+        settings: settings.clone(),
+        ..ShmServerOptions::new(calls)
     };
     let path = socket.clone().unwrap_or_else(|| default_socket(&worker.id));
     let made = async {

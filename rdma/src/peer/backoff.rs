@@ -10,23 +10,13 @@ use verbs3_pacing::{doubled_pause, jitter_pause};
 
 /// Pauses between attempts to connect. Each pause is shortened at random by up to a half.
 #[derive(Debug, Clone)]
-pub struct BackoffOptions {
+pub(crate) struct BackoffOptions {
     /// Pause after the first failure; it doubles with each further one.
-    pub pause_min: Duration,
+    pub(crate) pause_min: Duration,
     /// Longest pause.
-    pub pause_max: Duration,
+    pub(crate) pause_max: Duration,
     /// Life after which a connection was a success. A shorter life counts as one more failure.
-    pub stable_after: Duration,
-}
-
-impl Default for BackoffOptions {
-    fn default() -> Self {
-        Self {
-            pause_min: Duration::from_millis(100),
-            pause_max: Duration::from_secs(30),
-            stable_after: Duration::from_secs(10),
-        }
-    }
+    pub(crate) stable_after: Duration,
 }
 
 #[derive(Debug)]
@@ -77,7 +67,11 @@ mod tests {
     use super::*;
 
     fn backoff() -> ReconnectBackoff {
-        ReconnectBackoff::new(BackoffOptions::default())
+        ReconnectBackoff::new(BackoffOptions {
+            pause_min: Duration::from_millis(100),
+            pause_max: Duration::from_secs(30),
+            stable_after: Duration::from_secs(10),
+        })
     }
 
     fn pause(backoff: &ReconnectBackoff, now: Instant) -> Duration {

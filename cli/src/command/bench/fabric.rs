@@ -16,8 +16,7 @@ use verbs3_rdma::bench::{
     BenchError, BenchHost, BenchRequester, DialOptions, ECHO_BYTES_MAX, HostOptions,
     TransferDirection, TransferLoad,
 };
-use verbs3_rdma::calls::HandshakeSecret;
-use verbs3_rdma::shm::ShmOptions;
+use verbs3_rdma::calls::{CallOptions, HandshakeSecret};
 use verbs3_rdma::tcp::TcpOptions;
 use verbs3_rdma::transport::TransportKind;
 use verbs3_rdma::verbs::VerbsOptions;
@@ -120,7 +119,7 @@ async fn start_bench_host(
         tcp: tcp_options(arguments, secret),
         verbs: verbs_options(arguments, secret),
         rails,
-        shm: ShmOptions::new(secret.clone()),
+        shm: CallOptions::new(secret.clone()),
         socket: Some(socket),
         page_bytes: arguments.page as usize,
         arena_bytes: usize::try_from(arguments.memory)
@@ -206,7 +205,7 @@ fn dial_options(
         host,
         tcp: tcp_options(arguments, secret),
         verbs: verbs_options(arguments, secret),
-        shm: ShmOptions::new(secret.clone()),
+        shm: CallOptions::new(secret.clone()),
         rails: arguments.rails.clone(),
         kinds: arguments.ways.iter().copied().map(TransportKind::from).collect(),
         connections: arguments.connections as usize,
