@@ -5,8 +5,9 @@
 #   loadtest/tenants.sh [ARGUMENTS]    see verbs3-loadtest tenants --help
 #
 # A further process, `verbs3 dev` behind the shaped proxy, is the store. READ_MIB is gateway.read.bytes_in_flight_max: what
-# all reads of a gateway hold at once, and so what a read waits for. SERVER_CPUS and CLIENT_CPUS (lists, as of taskset) keep
-# servers and clients apart, like hosts do; with SERVER_CPUS alone, clients stay there, too. Needs a release build. Ends what it has started, by pid.
+# all reads of a gateway hold at once, and so what a read waits for. SERVER_CPUS (gateway and worker) and CLIENT_CPUS (clients and
+# the store), lists as of taskset, keep them apart, like hosts do. The store and its proxy compute last: one on hosts of its
+# own takes no CPU from a gateway. Needs a release build. Ends what it has started, by pid.
 set -euo pipefail
 
 ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
@@ -21,7 +22,7 @@ PIDS=()
 DIR=$(mktemp -d "${TMPDIR:-/tmp}/verbs3-tenants.XXXXXX")
 trap 'stop_cluster || true; rm -rf -- "$DIR"' EXIT
 
-stay_on "${SERVER_CPUS:-}"
+stay_on "${CLIENT_CPUS:-}"
 store_port=$(free_port) proxy_port=$(free_port) worker_port=$(free_port)
 write_identities
 cat >"$DIR/store.toml" <<END
@@ -38,6 +39,8 @@ launch store "$store_port" dev --set worker.memory.capacity=64MiB --set gateway.
   >"$DIR/proxy.log" 2>&1 &
 PIDS+=("$!")
 wait_for "$proxy_port" proxy "$!"
+for pid in "${PIDS[@]}"; do renice -n 15 -p "$pid" >/dev/null; for task in /proc/"$pid"/task/*; do renice -n 15 -p "${task##*/}" >/dev/null; done; done
+stay_on "${SERVER_CPUS:-}"
 shared_config "http://127.0.0.1:$proxy_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$worker_port" >"$DIR/shared.toml"
 { cat "$DIR/shared.toml"
   printf '[worker]\nid = "worker-0"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "%dMiB" }\nshm = { enabled = true, socket = "%s/worker.sock" }\n' "$worker_port" "$WORKER_MIB" "$DIR"

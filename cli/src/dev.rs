@@ -31,6 +31,7 @@ use verbs3_ufs::{UfsKind, UfsSettings};
 
 use crate::demo::{self, DemoSetup};
 use crate::process::RunningProcess;
+use crate::reactor_threads::ReactorThreads;
 use crate::wiring::admin_limits::admin_limits;
 use crate::wiring::preload_jobs::CoordinatorJobs;
 use crate::wiring::tier::WorkerConnector;
@@ -125,7 +126,8 @@ pub async fn run_dev(
         admin_limits: admin_limits(&process),
         registry: &registry,
     };
-    let serving = gateway::serve_gateway(&gateway, parts, tier, exported).await?;
+    let reactors = ReactorThreads::for_process(&process)?;
+    let serving = gateway::serve_gateway(&gateway, parts, tier, &reactors, exported).await?;
 
     banner::print_banner(serving.listen, serving.admin, dir, key.as_ref());
     started.signal_ready(serving.listen, Some(serving.admin))?;
@@ -158,6 +160,7 @@ pub async fn run_dev(
     for cache in caches {
         cache.shutdown().await;
     }
+    reactors.shutdown();
     shown
 }
 

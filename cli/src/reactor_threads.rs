@@ -8,8 +8,10 @@
 use std::io;
 use std::thread::JoinHandle;
 
+use anyhow::Context;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
+use verbs3_config::ProcessSettings;
 
 /// End them after everything that runs there, and what may be begun there.
 pub struct ReactorThreads {
@@ -19,6 +21,12 @@ pub struct ReactorThreads {
 }
 
 impl ReactorThreads {
+    /// Starts as many threads as `process.threads` says.
+    pub fn for_process(process: &ProcessSettings) -> anyhow::Result<Self> {
+        Self::start(usize::from(process.threads))
+            .context("can't start threads; raise the process's thread limit")
+    }
+
     /// Starts `count` threads; 0 means one per CPU that the process may use.
     pub fn start(count: usize) -> io::Result<Self> {
         let count = match count {

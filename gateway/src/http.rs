@@ -6,6 +6,7 @@ mod body_loan;
 mod client_progress;
 mod connection_caller;
 mod connection_peer;
+mod connection_threads;
 mod date;
 pub(crate) mod decoders;
 mod document_checks;

@@ -1,5 +1,8 @@
-//! Measures what one tenant notices of another: a victim that reads hot objects at half of what
+//! Measures what one tenant notices of another: a victim that reads hot objects at a part of what
 //! there is, alone and beside an aggressor with ten times its connections.
+//!
+//! Where the gateway itself is what is scarce, a tenant's share is half. A victim that asks for
+//! just that has a queue as long as that of any server at full load, however fair it is.
 //!
 //! Every round has three parts: the victim alone, beside the aggressor at a gateway that shares
 //! fairly, and beside it at a gateway to which both are one tenant. Only ratios within a round are
@@ -68,6 +71,9 @@ pub struct TenantBenchOptions {
     /// Objects that a scan reads in turn; together they should be larger than the cache.
     #[arg(long, default_value_t = 768)]
     cold_objects: u64,
+    /// What the victim asks for, of what it gets alone at full load.
+    #[arg(long, default_value_t = 0.5)]
+    load: f64,
     #[arg(long, default_value_t = 3)]
     rounds: u32,
     #[arg(long, default_value_t = 5.0)]
@@ -148,8 +154,10 @@ pub fn run_tenant_bench(options: &TenantBenchOptions) -> anyhow::Result<()> {
     let whole = run_bench_round(&scenario, &fair.victim, &checksums, BenchRound::WarmUp, time)?;
     let rate = whole.tally.sum_kinds().latency.sample_count() as f64 / whole.took.as_secs_f64();
     ensure!(rate > 0.0, "the victim alone gets nothing: {:?}", whole.tally.examples);
-    scenario.load.pace = ScenarioPace::Open { requests_per_second: rate / 2.0, poisson: true };
-    println!("alone at full load: {rate:.0} requests/s; at half load from here on");
+    ensure!(options.load > 0.0 && options.load <= 1.0, "--load is above 0, and 1 at most");
+    let requests_per_second = rate * options.load;
+    scenario.load.pace = ScenarioPace::Open { requests_per_second, poisson: true };
+    println!("alone at full load: {rate:.0} requests/s; {requests_per_second:.0} from here on");
     let mut figures: BTreeMap<AggressorKind, KindFigures> = BTreeMap::new();
     for number in 0..options.rounds {
         for kind in KINDS {

@@ -4,7 +4,7 @@
 
 Prints every difference. Exit 1 if one is not in allowed_differences.toml, or if an entry there matches none any more.
 An entry: `case`, `step`, `path` (shell patterns, each default "*"), `direct`, `through` (patterns of the two values,
-default "*"), `cases` (optional: the exact number of cases it covers) and `reason`.
+default "*"), `cases` (optional: the exact number of cases it covers), `stores` (optional: behind these alone) and `reason`.
 """
 
 import argparse
@@ -41,6 +41,7 @@ class Allowed:
     direct: str = "*"
     through: str = "*"
     cases: int | None = None
+    stores: tuple[str, ...] = ()
     seen: set[str] = field(default_factory=set)
 
     def covers(self, found: Difference) -> bool:
@@ -49,6 +50,10 @@ class Allowed:
 
 def match(text: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(text, pattern.replace("[", "[[]"))
+
+
+def allowed(path: Path) -> list[Allowed]:
+    return [Allowed(**entry) for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("allowed", [])]
 
 
 def load(path: str) -> dict[str, dict[str, dict]]:
@@ -99,9 +104,10 @@ def main() -> int:
     parser.add_argument("direct")
     parser.add_argument("through")
     parser.add_argument("--verbose", action="store_true", help="print the allowed differences too")
+    parser.add_argument("--store", default="rgw", help="what was asked directly")
     parser.add_argument("--allowed", default=str(Path(__file__).with_name("allowed_differences.toml")))
     options = parser.parse_args()
-    listed = [Allowed(**entry) for entry in tomllib.loads(Path(options.allowed).read_text(encoding="utf-8")).get("allowed", [])]
+    listed = [entry for entry in allowed(Path(options.allowed)) if not entry.stores or options.store in entry.stores]
     direct, through = load(options.direct), load(options.through)
     if not direct or not through:
         print("an empty record: run the suite with S3_RECORD=FILE first")

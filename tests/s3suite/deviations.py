@@ -20,6 +20,8 @@ class Deviation:
     observed: str
     reason: str
     of_gateway: bool = False
+    # Behind these stores; all, if it names none.
+    stores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def load() -> Known:
     known = read(store) if store else Known([], [])
     if not behind_gateway():
         return known
-    gateways = read("gateway", of_gateway=True).deviations
+    gateways = [entry for entry in read("gateway", of_gateway=True).deviations if not entry.stores or store in entry.stores]
     replaced = {(entry.case, entry.check) for entry in gateways}
     return Known([entry for entry in known.deviations if (entry.case, entry.check) not in replaced] + gateways, known.crashes)
 

@@ -200,8 +200,13 @@ def test_get_by_part_number(s3r, bucket, upload, put_part, complete, expect, che
     upload_id = upload()
     complete(upload_id, [put_part(upload_id, 1, PART_1), put_part(upload_id, 2, TAIL)])
     got = expect(s3r.get_object(Bucket=bucket, Key=KEY, PartNumber=2), 206)
-    assert got.body == (TAIL if got.status == 206 else PART_1 + TAIL)
+    assert is_second_part(got)
     check("parts count", got.get("PartsCount"), 2)
+
+
+def is_second_part(got) -> bool:
+    """A part is answered by 206, and by some stores by 200; a store that knows no parts sends the object, by 200."""
+    return got.body == TAIL or (got.status == 200 and got.body == PART_1 + TAIL and got.get("PartsCount") is None)
 
 
 @pytest.fixture
@@ -225,7 +230,7 @@ def test_a_part_read_after_a_cached_whole_and_before_one_is_the_part(s3r, bucket
     """What the parts' answers say (their length, their range) is never taken for the object's."""
     for _ in range(2):
         got = s3r.get_object(Bucket=bucket, Key=KEY, PartNumber=2)
-        assert got.body == (TAIL if got.status == 206 else PART_1 + TAIL)
+        assert is_second_part(got)
         whole = expect(s3r.get_object(Bucket=bucket, Key=KEY), 200)
         assert whole.body == PART_1 + TAIL and whole.header("content-length") == str(len(PART_1 + TAIL))
 

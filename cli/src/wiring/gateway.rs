@@ -28,6 +28,7 @@ use super::tier::{WorkerConnector, host_name};
 use super::trusted_cluster::TrustedCluster;
 use super::{cluster_geometry, coordinator_client, followers, map_arena, relay, stores, tier};
 use crate::process::RunningProcess;
+use crate::reactor_threads::ReactorThreads;
 
 /// Who knows no worker after so long is told so: more than an election and a join take.
 const WORKERS_WITHIN: Duration = Duration::from_secs(10);
@@ -99,7 +100,8 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         admin_limits: admin_limits(&process),
         registry: &registry,
     };
-    let serving = serve_gateway(&gateway, parts, tier, exported).await?;
+    let reactors = ReactorThreads::for_process(&process)?;
+    let serving = serve_gateway(&gateway, parts, tier, &reactors, exported).await?;
     let reporting = coordinator_client::build_client(&cluster).map(|client| {
         let name = format!("{}:{}", host_name(), serving.listen.port());
         ActivityReporter::new(client, registry.clone(), ActivityRole::Gateway, name)
@@ -119,6 +121,7 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         reporting.await.context("the reports for the console ended badly")?;
     }
     ways.shutdown().await;
+    reactors.shutdown();
     followed.shutdown().await
 }
 
@@ -127,6 +130,7 @@ pub async fn serve_gateway(
     config: &GatewaySettings,
     parts: GatewayParts<'_>,
     tier: Arc<CacheTierClient>,
+    reactors: &ReactorThreads,
     telemetry: Option<TelemetryHandle>,
 ) -> anyhow::Result<ServingGateway> {
     let GatewaySettings { listen, bind_device, admin_listen, admin_bind_device, tls, .. } = config;
@@ -137,7 +141,8 @@ pub async fn serve_gateway(
         device_setting: "gateway.bind_device",
     };
     let listener = HttpListener::from_socket(http.open_listener()?, tls_files(tls).as_ref())
-        .context("gateway.tls")?;
+        .context("gateway.tls")?
+        .served_by(reactors.runtime_handles());
     let control = ListenEndpoint {
         address: *admin_listen,
         address_setting: "gateway.admin_listen",

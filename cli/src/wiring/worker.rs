@@ -76,8 +76,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     if let Some(tracer) = telemetry.as_ref().map(TelemetryHandle::request_tracer) {
         cache.trace_with(tracer);
     }
-    let reactors = ReactorThreads::start(usize::from(process.threads))
-        .context("can't start threads; raise the process's thread limit")?;
+    let reactors = ReactorThreads::for_process(&process)?;
     let settings =
         ServerSettings { tcp: &tcp, verbs: &verbs, cluster: &cluster, process: &process };
     let servers =

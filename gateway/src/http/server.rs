@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -30,6 +31,7 @@ use verbs3_metrics::MetricLabel;
 use super::client_progress::ClientProgress;
 use super::connection_caller::ConnectionCaller;
 use super::connection_peer::ConnectionPeer;
+use super::connection_threads::{ConnectionThreads, MovedConnection};
 use super::gateway_front::GatewayFront;
 use super::known_connections::KnownConnections;
 use super::rate_floor::RateMin;
@@ -54,6 +56,7 @@ const FAREWELL_MAX: Duration = Duration::from_secs(5);
 pub struct HttpListener {
     socket: TcpListener,
     tls: Option<Arc<ListenerCertificates>>,
+    threads: ConnectionThreads,
 }
 
 /// Reason why an address can't be listened on.
@@ -85,7 +88,14 @@ impl HttpListener {
     pub fn from_socket(socket: TcpListener, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
         let read = |files| ListenerCertificates::read(files, &["h2", "http/1.1"]);
         let tls = tls.map(read).transpose()?.map(Arc::new);
-        Ok(Self { socket, tls })
+        Ok(Self { socket, tls, threads: ConnectionThreads::default() })
+    }
+
+    /// Has connections served by threads of their own, each with a runtime of one thread. Without,
+    /// connections are served by the runtime that accepts them. The threads must outlive the
+    /// gateway and its tier.
+    pub fn served_by(self, threads: Vec<Handle>) -> Self {
+        Self { threads: ConnectionThreads::new(threads), ..self }
     }
 
     /// Returns the address in use, for callers that asked for port 0.
@@ -221,7 +231,20 @@ async fn accept_connections(
             debug!(%error, "TCP_NODELAY could not be set");
         }
         let tls = listener.tls.as_ref().map(|tls| tls.tls_acceptor());
-        tasks.spawn(serve_connection(socket, tls, shared.clone(), admitted));
+        let Some(place) = listener.threads.take_place() else {
+            tasks.spawn(serve_connection(socket, tls, shared.clone(), admitted));
+            continue;
+        };
+        let (shared, runtime) = (shared.clone(), place.runtime.clone());
+        let moved = MovedConnection::leave_thread(socket);
+        let served = async move {
+            let _place = place;
+            match moved.and_then(MovedConnection::join_thread) {
+                Ok(socket) => serve_connection(socket, tls, shared, admitted).await,
+                Err(error) => warn!(%error, "a connection could not be served by its thread"),
+            }
+        };
+        tasks.spawn_on(served, &runtime);
     }
 }
 
