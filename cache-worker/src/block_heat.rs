@@ -167,7 +167,7 @@ mod tests {
     use crate::fill::VolumeSource;
     use verbs3_protocol::{ContentVersion, ObjectKey, ObjectVolume};
     use verbs3_ufs::local::{LocalOptions, LocalStore};
-    use verbs3_ufs::{Ufs, UfsLimits};
+    use verbs3_ufs::{Ufs, UfsSettings};
 
     fn target(source: &Arc<VolumeSource>, key: &str) -> Arc<FillTarget> {
         let object = ObjectKey { volume: ObjectVolume::new("u", "b"), key: key.into() };
@@ -180,7 +180,7 @@ mod tests {
     fn source(folder: &std::path::Path) -> Arc<VolumeSource> {
         let store = LocalStore::open_store(LocalOptions::new(folder)).unwrap();
         Arc::new(VolumeSource {
-            ufs: Ufs::new("u".into(), Arc::new(store), UfsLimits::default()),
+            ufs: Ufs::new(Arc::new(store), UfsSettings::with_name("u")),
             bucket: "b".into(),
         })
     }

@@ -33,7 +33,7 @@ pub use disk::{DiskError, DiskFolderSettings, DiskVolumeSettings, WorkerDiskSett
 pub use membership::{MapActivation, NotedWrite};
 pub use settings::{
     WorkerFillSettings, WorkerIndexSettings, WorkerLeasesSettings, WorkerNeighboursSettings,
-    WorkerSettings, WorkerShmSettings, WorkerWritesSettings,
+    WorkerSettings, WorkerWritesSettings,
 };
 pub use volumes::WorkerVolumes;
 pub use worker::{CacheWorker, WorkerAskers, WorkerError, WorkerParts};

@@ -1,9 +1,8 @@
 //! The settings of a worker: its name, its memory, and how it fills from the UFS.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use verbs3_rdma::settings::ShmSettings;
 use verbs3_settings::{ByteSize, MemorySettings, SettingsTable, TimePeriod};
 
 use crate::disk::WorkerDiskSettings;
@@ -65,7 +64,7 @@ pub struct WorkerSettings {
     pub tenants: WorkerTenantsSettings,
     /// How gateways of the same host read the worker's memory itself.
     #[setting(table)]
-    pub shm: WorkerShmSettings,
+    pub shm: ShmSettings,
 }
 
 /// The `[worker.fill]` table.
@@ -226,30 +225,4 @@ pub struct WorkerNeighboursSettings {
     /// Bytes that are handed over in a second.
     #[setting(default = "256MiB", range = "1MiB"..="64GiB")]
     pub hand_over_rate_max: ByteSize,
-}
-
-/// The `[worker.shm]` table. Used by gateways that see the socket: processes of one host, and
-/// containers that share its folder.
-#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
-#[serde(default, deny_unknown_fields)]
-pub struct WorkerShmSettings {
-    /// Offer it. A worker whose socket can't be made says so and goes on with the network.
-    #[setting(default = true)]
-    pub enabled: bool,
-    /// The unix socket; none means `/run/verbs3/ID.sock` with the worker's id.
-    #[setting(example = "/run/verbs3/gpu-01.sock")]
-    pub socket: Option<PathBuf>,
-    /// Connections that are accepted; a gateway makes up to `gateway.peers.connections_max`.
-    #[setting(default = 64, range = 1..=4096)]
-    pub connections_max: u32,
-    /// Pieces of memory that one connection may keep from being used again; replies beyond are
-    /// copied.
-    #[setting(default = 4096, range = 1..=1_000_000)]
-    pub pins_max: u32,
-    /// The same in bytes.
-    #[setting(default = "256MiB", range = "1MiB"..="1TiB")]
-    pub pinned_max: ByteSize,
-    /// Replies up to this length are copied at once, which costs less than handing them back.
-    #[setting(default = "16KiB", range = "0B"..="16MiB")]
-    pub copy_max: ByteSize,
 }

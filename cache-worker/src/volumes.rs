@@ -50,7 +50,7 @@ impl From<HashMap<ObjectVolume, (Ufs, String)>> for WorkerVolumes {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use verbs3_ufs::UfsLimits;
+    use verbs3_ufs::UfsSettings;
     use verbs3_ufs::local::{LocalOptions, LocalStore};
 
     #[test]
@@ -58,7 +58,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = LocalStore::open_store(LocalOptions::new(folder.path())).unwrap();
         let volumes =
-            WorkerVolumes::of_stores([Ufs::new("a".into(), Arc::new(store), UfsLimits::default())]);
+            WorkerVolumes::of_stores([Ufs::new(Arc::new(store), UfsSettings::with_name("a"))]);
         let source = volumes.find_source(&ObjectVolume::new("a", "train")).unwrap();
         assert_eq!((source.ufs.ufs_name(), source.bucket.as_str()), ("a", "train"));
         for wrong in ["b/train", "a", "a/", "a/x/y", ""] {

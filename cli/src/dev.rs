@@ -19,15 +19,15 @@ use prometheus::Registry;
 use s3s::dto::CreateBucketInput;
 use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerParts, WorkerVolumes};
 use verbs3_config::{
-    ByteSize, DevSettings, DiskFolderSettings, MountSettings, RootSettings, UfsKind, UfsSettings,
-    WorkerSettings,
+    ByteSize, DevSettings, DiskFolderSettings, MountSettings, RootSettings, WorkerSettings,
 };
 use verbs3_gateway::GatewayParts;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_protocol::{BlockGeometry, WorkerId};
 use verbs3_rdma::inprocess::{InProcess, InProcessMode};
 use verbs3_rdma::peer::TransportPeer;
-use verbs3_telemetry::TelemetryHandle;
+use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
+use verbs3_ufs::{UfsKind, UfsSettings};
 
 use crate::demo::{self, DemoSetup};
 use crate::process::RunningProcess;
@@ -35,7 +35,7 @@ use crate::reactor_threads::ReactorThreads;
 use crate::wiring::admin_limits::admin_limits;
 use crate::wiring::preload_jobs::CoordinatorJobs;
 use crate::wiring::tier::WorkerConnector;
-use crate::wiring::{cluster_geometry, gateway, map_arena, stores, telemetry, tier, worker};
+use crate::wiring::{cluster_geometry, gateway, map_arena, stores, tier, worker};
 
 /// Name of the store that this command brings; part of cached objects' identity.
 const STORE: &str = "local";
@@ -97,12 +97,9 @@ pub async fn run_dev(
     let landings = map_arena(&gateway.memory, 1, geometry)?;
     let tier = tier::start_tier(&gateway.tier, &cluster, geometry, &ways, landings, &registry)?;
     let mounts = gateway::build_mounts(&mount, &stores)?;
-    let exported = telemetry::start_telemetry(
-        &telemetry,
-        "verbs3-dev",
-        &gateway::random_instance_id(),
-        &registry,
-    )?;
+    let instance = gateway::random_instance_id();
+    let source = TelemetrySource { service: "verbs3-dev", instance: &instance };
+    let exported = TelemetryHandle::start(&telemetry, source, &registry)?;
     if let Some(tracer) = exported.as_ref().map(TelemetryHandle::request_tracer) {
         caches.iter().for_each(|cache| cache.trace_with(tracer.clone()));
     }

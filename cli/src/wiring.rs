@@ -18,7 +18,6 @@ pub mod preload;
 pub mod preload_jobs;
 pub mod relay;
 pub mod stores;
-pub mod telemetry;
 pub mod tier;
 pub mod transports;
 pub mod trusted_cluster;

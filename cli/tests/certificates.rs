@@ -13,9 +13,9 @@ use aws_sdk_s3::primitives::ByteStream;
 use processes::{Process, dev_key, free_address, get_object, text, verbs3};
 use verbs3_certificates::{CertificateFiles, NodeCertificates};
 use verbs3_protocol::{RefusalKind, WorkerReply, WorkerRequest};
-use verbs3_rdma::calls::{HandshakeError, HandshakeSecret};
+use verbs3_rdma::calls::{CallOptions, HandshakeError, HandshakeSecret};
 use verbs3_rdma::peer::TransportWays;
-use verbs3_rdma::shm::{ShmOptions, ShmTransport};
+use verbs3_rdma::shm::ShmTransport;
 use verbs3_rdma::tcp::{TcpOptions, TcpTls, TcpTransport};
 use verbs3_rdma::transport::{
     CallEvent, PeerAddress, PeerConnection, PeerTransport, TransportError,
@@ -172,7 +172,7 @@ impl Bed {
         &self,
         ways: TransportWays,
     ) -> Result<Arc<dyn PeerConnection>, TransportError> {
-        let transport = ShmTransport::new(ShmOptions::new(handshake_secret()));
+        let transport = ShmTransport::new(CallOptions::new(handshake_secret()));
         transport.connect(&self.worker_address(ways)).await
     }
 

@@ -6,59 +6,33 @@ mod check;
 mod cluster;
 mod cluster_secret;
 mod cluster_tls;
-mod controller;
-mod coordinator;
 mod dev;
 mod effective_settings;
 mod environment;
-mod hot;
 mod layers;
 mod mount;
-mod preload;
 mod process;
 mod process_role;
 mod root;
 mod schema;
-mod tcp;
-mod telemetry;
-mod ufs;
-mod verbs;
-mod webhook;
 
 pub use cluster::{ClusterSettings, ClusterWorkerSettings};
 pub use cluster_secret::{
     ClusterSecretError, ClusterSecretTexts, SECRET_BYTES_MIN, WeakSecret, check_strength,
 };
 pub use cluster_tls::{ClusterTlsFiles, ClusterTlsMode, ClusterTlsSettings};
-pub use controller::ControllerSettings;
-pub use coordinator::{
-    CoordinatorConsoleSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,
-};
 pub use dev::DevSettings;
 pub use environment::EnvironmentLayer;
-pub use hot::CoordinatorHotSettings;
 pub use layers::{CommandFlag, ConfigLayers, LoadedConfig, load_config, roles_in};
 pub use mount::{AttributesTtl, CoherenceSetting, MountSettings};
-pub use preload::CoordinatorPreloadSettings;
 pub use process::{LogFormat, LogSettings, ProcessSettings};
 pub use process_role::ProcessRole;
 pub use root::RootSettings;
-pub use tcp::TcpSettings;
-pub use telemetry::{OtlpProtocol, TelemetryOtlpSettings, TelemetrySettings};
-pub use ufs::{
-    CredentialsKind, CredentialsSettings, UfsCircuitSettings, UfsDeadlinesSettings, UfsKind,
-    UfsLimitsSettings, UfsRetriesSettings, UfsSettings,
-};
-pub use verbs::{FeatureSwitch, VerbsMode, VerbsSettings};
 pub use verbs3_cache_worker::{
     DiskFolderSettings, WorkerDiskSettings, WorkerNeighboursSettings, WorkerSettings,
-    WorkerShmSettings,
 };
-pub use verbs3_gateway::{
-    GatewayPeersSettings, GatewaySettings, GatewayTierSettings, GatewayTlsSettings,
-};
+pub use verbs3_gateway::{GatewaySettings, GatewayTierSettings, GatewayTlsSettings};
 pub use verbs3_settings::{
     ByteSize, ConfigError, ConfigProblem, ConfigSecret, MemorySettings, ProblemSeverity,
     SecretError, SettingOrigin, TimePeriod,
 };
-pub use webhook::{WebhookSettings, WebhookTlsSettings};

@@ -4,18 +4,16 @@ use serde::{Deserialize, Serialize};
 use verbs3_settings::SettingsTable;
 
 use crate::cluster::ClusterSettings;
-use crate::controller::ControllerSettings;
-use crate::coordinator::CoordinatorSettings;
 use crate::dev::DevSettings;
 use crate::mount::MountSettings;
 use crate::process::{LogSettings, ProcessSettings};
-use crate::tcp::TcpSettings;
-use crate::telemetry::TelemetrySettings;
-use crate::ufs::UfsSettings;
-use crate::verbs::VerbsSettings;
-use crate::webhook::WebhookSettings;
 use verbs3_cache_worker::WorkerSettings;
+use verbs3_coordinator::CoordinatorSettings;
 use verbs3_gateway::GatewaySettings;
+use verbs3_kubernetes::{ControllerSettings, WebhookSettings};
+use verbs3_rdma::settings::{TcpSettings, VerbsSettings};
+use verbs3_telemetry::TelemetrySettings;
+use verbs3_ufs::UfsSettings;
 
 /// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but
 /// `gateway`, `coordinator` and `dev`; `coordinator` only `cluster` and its own; `dev` all but

@@ -7,19 +7,20 @@ mod sign_in_limits;
 mod users;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 pub use roles::ConsoleRole;
-use sessions::{SessionLimits, SessionTable};
+use sessions::SessionTable;
 pub(crate) use sessions::{SessionUse, SignedInUser, random_token};
 use sign_in_limits::SignInLimits;
 pub(crate) use sign_in_limits::SignInTry;
 use users::KnownUser;
 pub use users::{ConsoleUsers, ConsoleUsersError, PasswordHashFlaw, make_user_entry};
 pub(crate) use users::{NAME_BYTES_MAX, PASSWORD_BYTES_MAX};
+
+use crate::settings::CoordinatorConsoleSettings;
 
 /// Passwords that are hashed at once: each takes 19 MiB and tens of milliseconds of a core.
 const HASHING_MAX: usize = 2;
@@ -28,22 +29,10 @@ const WAITING_MAX: usize = 16;
 /// Objects that are looked up at once; each asks a store and workers.
 const LOOKUPS_MAX: usize = 4;
 
-/// Settings of the console.
-#[derive(Debug, Clone)]
-pub struct ConsoleOptions {
-    pub users: ConsoleUsers,
-    /// Plain connections from other hosts are taken, too.
-    pub plain_allowed: bool,
-    pub sessions_max: usize,
-    pub session_idle: Duration,
-    pub session_age: Duration,
-    /// Time between two reports of each gateway and worker.
-    pub report_every: Duration,
-}
-
 /// State of the console of one coordinator.
 pub(crate) struct Console {
-    pub(crate) options: ConsoleOptions,
+    pub(crate) users: ConsoleUsers,
+    pub(crate) settings: CoordinatorConsoleSettings,
     pub(crate) sessions: Mutex<SessionTable>,
     pub(crate) limits: Mutex<SignInLimits>,
     hashing: Arc<Semaphore>,
@@ -54,15 +43,11 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    pub(crate) fn new(options: ConsoleOptions) -> Self {
-        let limits = SessionLimits {
-            sessions_max: options.sessions_max,
-            idle_max: options.session_idle,
-            age_max: options.session_age,
-        };
+    pub(crate) fn new(users: ConsoleUsers, settings: CoordinatorConsoleSettings) -> Self {
         Self {
-            options,
-            sessions: Mutex::new(SessionTable::new(limits)),
+            sessions: Mutex::new(SessionTable::new(settings.clone())),
+            users,
+            settings,
             limits: Mutex::new(SignInLimits::new()),
             hashing: Arc::new(Semaphore::new(HASHING_MAX)),
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
@@ -72,7 +57,7 @@ impl Console {
     }
 
     pub(crate) fn console_users(&self) -> ConsoleUsers {
-        self.options.users.clone()
+        self.users.clone()
     }
 
     /// Verifies a password when it is its turn. `Err`: too many wait already.
@@ -122,14 +107,10 @@ mod tests {
         let path = folder.path().join("users.toml");
         let entry = make_user_entry("alice", ConsoleRole::Viewer, "a good password").unwrap();
         std::fs::write(&path, entry).unwrap();
-        let console = Console::new(ConsoleOptions {
-            users: ConsoleUsers::read_file(&path).unwrap(),
-            plain_allowed: false,
-            sessions_max: 1,
-            session_idle: Duration::MAX,
-            session_age: Duration::MAX,
-            report_every: Duration::MAX,
-        });
+        let console = Console::new(
+            ConsoleUsers::read_file(&path).unwrap(),
+            CoordinatorConsoleSettings::default(),
+        );
         let hashed = Arc::new(AtomicUsize::new(0));
         let mut gates = Vec::new();
         for _ in 0..10 {

@@ -47,13 +47,20 @@ impl CoordinatorServer {
         claim_store(&*store, &options.name, &options.secrets).await?;
         let metrics = CoordinatorMetrics::new(registry)?;
         let state = CoordinatorState {
-            seen: ReplayGuard::new(options.clock_skew),
+            seen: ReplayGuard::new(options.settings.clock_skew.0),
             recipient: ProofRecipient::draw_random(),
-            desk: RelayDispatcher::new(options.relays, metrics.clone()),
+            desk: RelayDispatcher::new(&options.settings, metrics.clone()),
             metrics,
-            console: options.console.clone().map(Console::new),
+            console: options
+                .console_users
+                .clone()
+                .map(|users| Console::new(users, options.settings.console.clone())),
             activity: Mutex::new(ActivityBoard::new(
-                options.console.as_ref().map(|console| console.report_every).unwrap_or_default(),
+                options
+                    .console_users
+                    .as_ref()
+                    .map(|_| options.settings.console.report_every.0)
+                    .unwrap_or_default(),
             )),
             options,
             store,

@@ -1,7 +1,6 @@
 //! Owns what the parts of a coordinator share, and decides who may act as leader.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -13,16 +12,16 @@ use verbs3_coordinator_client::{ClusterSecrets, CoordinatorTls};
 use verbs3_preload::{ObjectAdmin, PreloadEngine};
 
 use crate::activity_board::ActivityBoard;
-use crate::console_access::{Console, ConsoleOptions};
-use crate::hot_block_table::{HotBlockTable, HotOptions};
-use crate::membership::{ClusterOptions, MembershipController};
+use crate::console_access::{Console, ConsoleUsers};
+use crate::hot_block_table::HotBlockTable;
+use crate::membership::MembershipController;
 use crate::metrics::CoordinatorMetrics;
 use crate::published_map::{HotPublished, PublishedMap};
 use crate::relay_dispatcher::RelayDispatcher;
-use crate::relay_queues::RelayQueueOptions;
+use crate::settings::CoordinatorSettings;
 use crate::store::{LeadershipGuard, SharedClusterStore};
 
-/// Settings of one coordinator: cluster, secret, address and bounds.
+/// What one coordinator is made of: its cluster, secrets and address, and its settings.
 #[derive(Debug, Clone)]
 pub struct CoordinatorOptions {
     pub name: String,
@@ -34,25 +33,11 @@ pub struct CoordinatorOptions {
     pub notification_token: Option<ClusterSecret>,
     /// URL at which other processes reach this coordinator: `http://host:port`, or `https://…`.
     pub advertise: String,
-    pub cluster: ClusterOptions,
-    pub hot: HotOptions,
-    /// How long the leadership survives a leader that vanishes.
-    pub leadership: Duration,
-    /// Largest clock difference that is accepted in requests that change something.
-    pub clock_skew: Duration,
-    pub connections_max: usize,
-    /// Most connections that have proved nothing yet. Beyond this bound, the oldest one is closed.
-    pub unproven_connections_max: usize,
-    /// Most of these connections from one address.
-    pub unproven_per_address_max: usize,
-    /// Time from a connection's start within which it must prove something.
-    pub proof_deadline: Duration,
-    /// Longest time that a request may ask to wait for news.
-    pub wait_max: Duration,
-    /// Bounds on write notices that are relayed to workers which their writers can't reach.
-    pub relays: RelayQueueOptions,
+    /// Workers that may serve a block.
+    pub replicas: u16,
     /// `None`: there is no console.
-    pub console: Option<ConsoleOptions>,
+    pub console_users: Option<ConsoleUsers>,
+    pub settings: CoordinatorSettings,
 }
 
 /// State that exists only while this coordinator leads.

@@ -6,6 +6,8 @@
 //! The map alone decides which workers serve a block
 //! ([`verbs3_protocol::PlacementMap::spread_workers`]).
 
+mod settings;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -15,28 +17,12 @@ use verbs3_coordinator_client::hot_blocks::{
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{BlockHash, BlockIndex, ObjectKey, WorkerId};
 
+pub use settings::CoordinatorHotSettings;
+
 /// Number of hot blocks that the view for people lists.
 const SHOWN_MAX: usize = 5;
 /// Longest name that is reported, in bytes. S3's keys have up to 1,024.
 const NAME_BYTES_MAX: usize = 2048;
-
-/// Settings: when a block is hot, how many workers it may have, and how long lists stay valid.
-#[derive(Debug, Clone)]
-pub struct HotOptions {
-    /// Rate at which one worker should serve one block at most, in bytes a second.
-    pub rate_per_worker: u64,
-    /// Most workers of one block, its owner included. 1: no block has replicas.
-    pub workers_max: u16,
-    /// Most blocks that have replicas at once.
-    pub blocks_max: usize,
-    /// Most blocks that one worker reports.
-    pub reported_max: usize,
-    pub report_every: Duration,
-    /// How long a block must have had too many workers before it loses some.
-    pub cool_for: Duration,
-    /// How long gateways may use the list when no coordinator answers.
-    pub good_for: Duration,
-}
 
 struct WorkerHotReport {
     at: LeaseInstant,
@@ -53,7 +39,7 @@ struct HotBlockState {
 
 /// The leader's knowledge of hot blocks.
 pub struct HotBlockTable {
-    options: HotOptions,
+    settings: CoordinatorHotSettings,
     /// Last report of each worker.
     reports: BTreeMap<WorkerId, WorkerHotReport>,
     /// How long a report stays valid.
@@ -69,12 +55,16 @@ pub struct HotBlockTable {
 impl HotBlockTable {
     /// Creates the table of a leader that was elected at `now`. Workers renew their leases, and
     /// report with each renewal, every `renewed_every`.
-    pub fn new(options: HotOptions, renewed_every: Duration, now: LeaseInstant) -> Self {
-        let reports_come = options.report_every + renewed_every;
+    pub fn new(
+        settings: CoordinatorHotSettings,
+        renewed_every: Duration,
+        now: LeaseInstant,
+    ) -> Self {
+        let reports_come = settings.report_every.0 + renewed_every;
         Self {
             kept_for: 3 * reports_come,
             heard_at: now.saturating_add(2 * reports_come),
-            options,
+            settings,
             reports: BTreeMap::new(),
             hot: BTreeMap::new(),
             left_out: 0,
@@ -84,13 +74,13 @@ impl HotBlockTable {
     }
 
     /// Returns what workers should report. `None`: nothing.
-    pub fn report_wish(options: &HotOptions) -> Option<HotWish> {
-        (options.workers_max > 1).then(|| HotWish {
-            every_ms: u64::try_from(options.report_every.as_millis()).unwrap_or(u64::MAX),
+    pub fn report_wish(settings: &CoordinatorHotSettings) -> Option<HotWish> {
+        (settings.workers_max > 1).then(|| HotWish {
+            every_ms: u64::try_from(settings.report_every.0.as_millis()).unwrap_or(u64::MAX),
             // A block keeps two workers until its rate falls to half of one worker's. One of the
             // two may then serve no more than a quarter.
-            rate_min: (options.rate_per_worker / 8).max(1),
-            blocks_max: options.reported_max as u64,
+            rate_min: (settings.rate.0 / 8).max(1),
+            blocks_max: u64::from(settings.reported_max),
         })
     }
 
@@ -103,7 +93,7 @@ impl HotBlockTable {
     ) {
         let fits =
             |hot: &HotBlockRate| hot.object.key.len() + hot.object.volume.0.len() <= NAME_BYTES_MAX;
-        let blocks = blocks.into_iter().take(self.options.reported_max).filter(fits);
+        let blocks = blocks.into_iter().take(self.settings.reported_max as usize).filter(fits);
         let blocks = blocks.map(|hot| (hot.object.block_hash(hot.block), hot)).collect();
         self.reports.insert(worker.clone(), WorkerHotReport { at: now, blocks });
     }
@@ -115,17 +105,17 @@ impl HotBlockTable {
         let kept_for = self.kept_for;
         self.reports.retain(|_, report| now.saturating_duration_since(report.at) <= kept_for);
         let rates = sum_rates(&self.reports);
-        let most = self.options.workers_max.min(u16::try_from(workers).unwrap_or(u16::MAX)).max(1);
+        let most = self.settings.workers_max.min(u16::try_from(workers).unwrap_or(u16::MAX)).max(1);
         let before = self.list_blocks();
         for (hash, hot) in &mut self.hot {
             hot.rate = rates.get(hash).map_or(0, |(rate, _)| *rate);
-            hot.adjust_workers(&self.options, most, now);
+            hot.adjust_workers(&self.settings, most, now);
         }
         self.hot.retain(|_, hot| hot.workers > 1);
         let mut new: Vec<(u64, BlockHash, (ObjectKey, BlockIndex))> = rates
             .iter()
             .filter(|(hash, (rate, _))| {
-                *rate > self.options.rate_per_worker && !self.hot.contains_key(hash)
+                *rate > self.settings.rate.0 && !self.hot.contains_key(hash)
             })
             .map(|(hash, (rate, hot))| (*rate, *hash, (hot.object.clone(), hot.block)))
             .collect();
@@ -133,11 +123,11 @@ impl HotBlockTable {
             new.clear();
         }
         new.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-        let places = self.options.blocks_max.saturating_sub(self.hot.len());
+        let places = (self.settings.blocks_max as usize).saturating_sub(self.hot.len());
         self.left_out = new.len().saturating_sub(places);
         for (rate, hash, name) in new.into_iter().take(places) {
             let mut hot = HotBlockState { name, workers: 1, rate, calm: None };
-            hot.adjust_workers(&self.options, most, now);
+            hot.adjust_workers(&self.settings, most, now);
             self.hot.insert(hash, hot);
         }
         let blocks = self.list_blocks();
@@ -147,7 +137,7 @@ impl HotBlockTable {
         }
         self.heard_at = LeaseInstant::default();
         self.version += 1;
-        let good_for_ms = u64::try_from(self.options.good_for.as_millis()).unwrap_or(u64::MAX);
+        let good_for_ms = u64::try_from(self.settings.good_for.0.as_millis()).unwrap_or(u64::MAX);
         Some(HotList { version: self.version, good_for_ms, blocks })
     }
 
@@ -192,8 +182,8 @@ fn sum_rates(
 impl HotBlockState {
     /// Adds workers at once and removes them after a while. After a removal each worker serves no
     /// more than half of its limit; otherwise the next report would bring the workers back.
-    fn adjust_workers(&mut self, options: &HotOptions, most: u16, now: LeaseInstant) {
-        let share = options.rate_per_worker.max(1);
+    fn adjust_workers(&mut self, settings: &CoordinatorHotSettings, most: u16, now: LeaseInstant) {
+        let share = settings.rate.0.max(1);
         let of = |share: u64| {
             u16::try_from(self.rate.div_ceil(share.max(1))).unwrap_or(u16::MAX).clamp(1, most)
         };
@@ -206,7 +196,7 @@ impl HotBlockState {
             let (since, highest) = self.calm.unwrap_or((now, enough));
             let highest = highest.max(enough);
             self.calm = Some((since, highest));
-            if now.saturating_duration_since(since) >= options.cool_for {
+            if now.saturating_duration_since(since) >= settings.cool_for.0 {
                 (self.workers, self.calm) = (highest, None);
             }
         } else {

@@ -64,10 +64,11 @@ impl CoordinatorState {
     /// Accepts connections until the coordinator stops, then ends them. Waiting requests are cut;
     /// their senders ask another coordinator.
     pub(crate) async fn accept_connections(self: Arc<Self>, socket: TcpListener) {
-        let places = Arc::new(Semaphore::new(self.options.connections_max));
+        let settings = &self.options.settings;
+        let places = Arc::new(Semaphore::new(settings.connections_max as usize));
         let strangers = WaitingRoom::new(RoomLimits {
-            places_max: self.options.unproven_connections_max,
-            per_address_max: self.options.unproven_per_address_max,
+            places_max: settings.unproven_connections_max as usize,
+            per_address_max: settings.unproven_per_address_max as usize,
             grace: STRANGER_GRACE,
         });
         while let Some(accepted) = self.stop.run_until_cancelled(socket.accept()).await {
@@ -141,7 +142,7 @@ impl CoordinatorState {
                 }
             }
             () = door.guest.wait_for_displacement() => cut(ApiConnectionCut::Displaced),
-            () = door.wait_proof_deadline(self.options.proof_deadline) => cut(ApiConnectionCut::Unproven),
+            () = door.wait_proof_deadline(self.options.settings.proof_deadline.0) => cut(ApiConnectionCut::Unproven),
         }
     }
 

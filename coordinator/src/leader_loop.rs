@@ -10,7 +10,7 @@ use verbs3_protocol::Epoch;
 
 use crate::coordinator_state::{CoordinatorState, LeaderState};
 use crate::hot_block_table::HotBlockTable;
-use crate::membership::{ClusterDocument, MembershipController, MembershipStep};
+use crate::membership::{ClusterDocument, ClusterOptions, MembershipController, MembershipStep};
 use crate::store::{
     ClusterStoreError, ClusterStoreRevision, EntryDamage, EntryPrecondition, LeadershipGuard,
 };
@@ -54,7 +54,10 @@ impl CoordinatorState {
             loop {
                 match self
                     .store
-                    .campaign_for_leader(&self.options.advertise, self.options.leadership)
+                    .campaign_for_leader(
+                        &self.options.advertise,
+                        self.options.settings.leadership.0,
+                    )
                     .await
                 {
                     Ok(leadership) => self.lead_cluster(Arc::new(leadership)).await,
@@ -98,7 +101,7 @@ impl CoordinatorState {
         leadership: Arc<LeadershipGuard>,
     ) -> Result<ClusterStoreRevision, ClusterStoreError> {
         let found = self.load_document().await?;
-        let replicas = self.options.cluster.replicas;
+        let replicas = self.options.replicas;
         let (document, expect) = match found {
             Some((document, revision)) => (document, EntryPrecondition::Revision(revision)),
             None => (ClusterDocument::new(first_epoch(), replicas), EntryPrecondition::Absent),
@@ -106,13 +109,11 @@ impl CoordinatorState {
         let document = ClusterDocument { term: document.term + 1, ..document };
         let revision = self.save_document(&document, expect, &leadership).await?;
         self.publish_document(&document);
-        let cluster =
-            MembershipController::new(self.options.cluster.clone(), document, self.clock.now());
-        let hot = HotBlockTable::new(
-            self.options.hot.clone(),
-            self.options.cluster.lease / RENEWALS,
-            self.clock.now(),
-        );
+        let settings = self.options.settings.clone();
+        let (hot, renewed_every) = (settings.hot.clone(), settings.lease.0 / RENEWALS);
+        let options = ClusterOptions { settings, replicas };
+        let cluster = MembershipController::new(options, document, self.clock.now());
+        let hot = HotBlockTable::new(hot, renewed_every, self.clock.now());
         // Of an earlier leadership: meanwhile others were told.
         self.activity.lock().begin_anew();
         *self.leading.lock() = Some(LeaderState { cluster, leadership, hot });

@@ -15,15 +15,18 @@ pub mod metrics;
 mod published_map;
 mod relay_dispatcher;
 mod relay_queues;
+mod settings;
 #[cfg(test)]
 mod simulation;
 pub mod store;
 
 pub use cluster_claim::ClusterClaimError;
 pub use console_access::{
-    ConsoleOptions, ConsoleRole, ConsoleUsers, ConsoleUsersError, PasswordHashFlaw, make_user_entry,
+    ConsoleRole, ConsoleUsers, ConsoleUsersError, PasswordHashFlaw, make_user_entry,
 };
 pub use coordinator::{CoordinatorError, CoordinatorServer};
 pub use coordinator_state::CoordinatorOptions;
 pub use leader_preload::PreloadSetup;
-pub use relay_queues::RelayQueueOptions;
+pub use settings::{
+    CoordinatorConsoleSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,
+};

@@ -30,31 +30,23 @@ use verbs3_coordinator_client::api::{
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{ClusterMember, Epoch, MemberRoster, MembershipChange, WorkerId};
 
+use crate::settings::CoordinatorSettings;
 use map_change::PendingMapChange;
 pub use share_pacing::SlotShareMove;
 use share_pacing::{STEPS, SharePacing};
 
-/// Durations and limits by which the leader decides membership.
+/// By what the leader decides membership.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// How long a worker may answer for attributes without renewing.
-    pub lease: Duration,
-    /// How long after its lease's end a worker may still take part in writes that all members of
-    /// its map support.
-    pub outage: Duration,
-    /// How long the leader gathers joins and leaves into one change.
-    pub gather: Duration,
-    /// About how long a joining worker takes to get its share of the slots, and a drained one to
-    /// give it up.
-    pub move_for: Duration,
+    pub settings: CoordinatorSettings,
+    /// Workers that may serve a block.
     pub replicas: u16,
-    pub workers_max: usize,
 }
 
 impl ClusterOptions {
     /// Returns the least time between two steps of one worker's share.
     fn step_time(&self) -> Duration {
-        self.move_for / u32::from(STEPS)
+        self.settings.move_for.0 / u32::from(STEPS)
     }
 }
 
@@ -261,7 +253,7 @@ impl MembershipController {
             place: document.places.get(&member.id).copied().unwrap_or(0),
             tiers: Vec::new(),
             rails: Vec::new(),
-            lease_until: now.saturating_add(options.lease),
+            lease_until: now.saturating_add(options.settings.lease.0),
             gone: false,
             active: Epoch(0),
             handing_over: None,
@@ -353,7 +345,7 @@ impl MembershipController {
                     (record.member.address.clone(), u64::try_from(left).unwrap_or(u64::MAX));
                 return Err(MembershipError::Taken { id, address, left_ms });
             }
-            None if self.records.len() >= self.options.workers_max => {
+            None if self.records.len() >= self.options.settings.workers_max as usize => {
                 return Err(MembershipError::TooMany(self.records.len()));
             }
             Some(_) | None => {}
@@ -391,7 +383,7 @@ impl MembershipController {
         let stepped = before.and_then(|record| record.stepped);
         let returns = self.pace.returning_steps(&id, &address, now);
         let member = ClusterMember { id: id.clone(), address, weight, zone, draining };
-        let lease_until = now.saturating_add(self.options.lease);
+        let lease_until = now.saturating_add(self.options.settings.lease.0);
         let active = Epoch(0);
         let elsewhere_until = self.end_at_the_map(&id);
         let known = Some(incarnation.clone());
@@ -435,7 +427,7 @@ impl MembershipController {
         asked: &WorkerLeaseRenewal,
         now: LeaseInstant,
     ) -> Result<WorkerLeaseGrant, MembershipError> {
-        let lease_until = now.saturating_add(self.options.lease);
+        let lease_until = now.saturating_add(self.options.settings.lease.0);
         let gave_up = self.change.as_ref().is_some_and(|change| change.prepared.contains_key(id));
         let changing = self.activating && !gave_up;
         let in_force = self.document.active.epoch;
@@ -575,8 +567,8 @@ impl MembershipController {
         let activation = member.filter(|_| active != map.epoch).filter(|_| self.change.is_none());
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         WorkerLeaseGrant {
-            lease_ms: ms(self.options.lease),
-            outage_ms: ms(self.options.outage),
+            lease_ms: ms(self.options.settings.lease.0),
+            outage_ms: ms(self.options.settings.outage.0),
             active: map.epoch,
             activation: activation.map(|record| self.build_activation(record, knows)),
             prepare: prepare.filter(|_| member.is_some()),

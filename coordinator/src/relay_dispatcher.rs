@@ -10,7 +10,8 @@ use verbs3_coordinator_client::api::{HeardWord, RelayedWord};
 use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, WorkerId, WriteNotice};
 
 use crate::metrics::CoordinatorMetrics;
-use crate::relay_queues::{RelayQueueFull, RelayQueueOptions, RelayQueues};
+use crate::relay_queues::{RelayQueueFull, RelayQueues};
+use crate::settings::CoordinatorSettings;
 
 /// Below this number of notifiers, unused ones are not removed.
 const BELLS_MIN: usize = 64;
@@ -31,9 +32,9 @@ struct RenewalNotifiers {
 }
 
 impl RelayDispatcher {
-    pub(crate) fn new(options: RelayQueueOptions, metrics: CoordinatorMetrics) -> Self {
+    pub(crate) fn new(settings: &CoordinatorSettings, metrics: CoordinatorMetrics) -> Self {
         Self {
-            relays: Mutex::new(RelayQueues::new(options, rand::random())),
+            relays: Mutex::new(RelayQueues::new(settings, rand::random())),
             bells: Mutex::default(),
             metrics,
         }

@@ -11,18 +11,11 @@ use std::collections::BTreeMap;
 use verbs3_coordinator_client::api::{HeardWord, RelayedWord};
 use verbs3_protocol::{NoticeAnswer, WorkerId, WriteNotice};
 
+use crate::settings::CoordinatorSettings;
+
 /// Most notices in one answer to a renewal; the others come with the next.
 const WORDS_PER_ANSWER_MAX: usize = 256;
 const BYTES_PER_ANSWER_MAX: usize = 1 << 20;
-
-/// Bounds on notices that wait for unreachable workers.
-#[derive(Debug, Clone, Copy)]
-pub struct RelayQueueOptions {
-    /// Most notices that wait at once. 0: none is relayed.
-    pub words_max: usize,
-    /// Memory for them, in bytes.
-    pub bytes_max: usize,
-}
 
 /// Error: as many notices wait as may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +23,10 @@ pub(crate) struct RelayQueueFull;
 
 /// Queues of notices, by worker. `A` is the handle of whoever waits for an answer.
 pub(crate) struct RelayQueues<A> {
-    options: RelayQueueOptions,
+    /// Notices that wait at once; 0: none is relayed.
+    words_max: usize,
+    /// Memory for them.
+    bytes_max: usize,
     queues: BTreeMap<WorkerId, BTreeMap<u64, WaitingWord<A>>>,
     words: usize,
     bytes: usize,
@@ -46,8 +42,15 @@ struct WaitingWord<A> {
 impl<A> RelayQueues<A> {
     /// Creates empty queues. Ids start at `first`, which must keep them apart from other
     /// coordinators' ids.
-    pub(crate) fn new(options: RelayQueueOptions, first: u64) -> Self {
-        Self { options, queues: BTreeMap::new(), words: 0, bytes: 0, next: first }
+    pub(crate) fn new(settings: &CoordinatorSettings, first: u64) -> Self {
+        Self {
+            words_max: settings.relays_max as usize,
+            bytes_max: settings.relays_memory.as_usize(),
+            queues: BTreeMap::new(),
+            words: 0,
+            bytes: 0,
+            next: first,
+        }
     }
 
     /// Queues a notice and returns its id.
@@ -58,7 +61,7 @@ impl<A> RelayQueues<A> {
         asker: A,
     ) -> Result<u64, RelayQueueFull> {
         let bytes = word.memory_bytes();
-        if self.words >= self.options.words_max || self.bytes + bytes > self.options.bytes_max {
+        if self.words >= self.words_max || self.bytes + bytes > self.bytes_max {
             return Err(RelayQueueFull);
         }
         let id = self.next;
@@ -146,7 +149,8 @@ mod tests {
     }
 
     fn relays(words_max: usize, bytes_max: usize) -> RelayQueues<&'static str> {
-        RelayQueues::new(RelayQueueOptions { words_max, bytes_max }, u64::MAX)
+        let settings = CoordinatorSettings::default();
+        RelayQueues { words_max, bytes_max, ..RelayQueues::new(&settings, u64::MAX) }
     }
 
     fn id(id: &str) -> WorkerId {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use verbs3_rdma::settings::PeerSettings;
 use verbs3_settings::{ByteSize, MemorySettings, SettingsTable, TimePeriod};
 
 use crate::http::RateMin;
@@ -68,7 +69,7 @@ pub struct GatewaySettings {
     pub tier: GatewayTierSettings,
     /// Connections to workers.
     #[setting(table)]
-    pub peers: GatewayPeersSettings,
+    pub peers: PeerSettings,
     /// Memory that processes of this host lend, for reads without HTTP (docs/lending.md).
     #[setting(table)]
     pub lending: GatewayLendingSettings,
@@ -317,48 +318,6 @@ pub struct GatewayTierSettings {
     pub rest_min: TimePeriod,
     /// Its longest rest.
     #[setting(default = "1m", range = "10ms"..="1h")]
-    pub rest_max: TimePeriod,
-}
-
-/// The `[gateway.peers]` table. A worker is reached by the best way that both hosts have and that
-/// works: shared memory, verbs, tcp.
-#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
-#[serde(default, deny_unknown_fields)]
-pub struct GatewayPeersSettings {
-    /// Connections to each worker over one transport; over verbs at least one for each rail.
-    #[setting(default = 4, range = 1..=64)]
-    pub connections_max: u32,
-    /// Calls under way on the least loaded connection from which another one is opened.
-    #[setting(default = 16, range = 1..=65_536)]
-    pub calls_per_connection: u32,
-    /// A connection without calls is closed after this.
-    #[setting(default = "1m", range = "1s"..="1d")]
-    pub idle_max: TimePeriod,
-    /// How long the first calls to a worker wait, once tcp is connected, for a better way to it;
-    /// then tcp serves until that is there.
-    #[setting(default = "500ms", range = "0"..="1m")]
-    pub upgrade_wait: TimePeriod,
-    /// Pause after a connection over tcp could not be made; doubles with each further failure.
-    #[setting(default = "100ms", range = "1ms"..="1m")]
-    pub pause_min: TimePeriod,
-    /// The longest such pause.
-    #[setting(default = "30s", range = "1ms"..="1h")]
-    pub pause_max: TimePeriod,
-    /// A connection over tcp that lived for less counts as one more failure.
-    #[setting(default = "10s", range = "0"..="1h")]
-    pub stable_after: TimePeriod,
-    /// Errors of another way (shared memory, a rail) to a worker within `rest_window` after which
-    /// it rests, and its traffic goes the next way.
-    #[setting(default = 3, range = 1..=1000)]
-    pub rest_errors_max: u32,
-    /// The time in which they are counted.
-    #[setting(default = "10s", range = "1s"..="1h")]
-    pub rest_window: TimePeriod,
-    /// The first rest, after which the way is tried again by itself; doubles each time that fails.
-    #[setting(default = "30s", range = "1s"..="1h")]
-    pub rest_min: TimePeriod,
-    /// The longest rest.
-    #[setting(default = "5m", range = "1s"..="1d")]
     pub rest_max: TimePeriod,
 }
 

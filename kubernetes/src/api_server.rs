@@ -22,27 +22,20 @@ use rustls::{ClientConfig, RootCertStore};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::controller::ControllerSettings;
+
 /// Longest answer, in bytes: a page of the largest resources.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// Whom to ask, and with what.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiServerAddress {
-    /// `https://HOST:PORT`.
-    pub url: String,
-    /// PEM.
-    pub ca_file: PathBuf,
-    /// Token of a service account.
-    pub token_file: PathBuf,
-    /// For each question.
-    pub deadline: Duration,
-}
-
 /// The API server; see the module.
 pub struct ApiServer {
-    address: ApiServerAddress,
+    url: String,
+    ca_file: PathBuf,
+    token_file: PathBuf,
+    /// For each question.
+    deadline: Duration,
     /// The client by the CA that was read last, and this CA.
     client: Mutex<Option<TrustedClient>>,
 }
@@ -78,9 +71,15 @@ impl ApiServerError {
 }
 
 impl ApiServer {
-    /// Takes the address. Asks nobody yet.
-    pub fn new(address: ApiServerAddress) -> Self {
-        Self { address, client: Mutex::new(None) }
+    /// Takes address, files and deadline from the settings. Asks nobody yet.
+    pub fn new(settings: &ControllerSettings) -> Self {
+        Self {
+            url: settings.api_server.trim_end_matches('/').to_owned(),
+            ca_file: settings.api_ca_file.clone(),
+            token_file: settings.api_token_file.clone(),
+            deadline: settings.deadline.0,
+            client: Mutex::new(None),
+        }
     }
 
     /// Gets what is at a path.
@@ -112,9 +111,9 @@ impl ApiServer {
         body: Bytes,
     ) -> Result<A, ApiServerError> {
         let away = |message: String| ApiServerError::Away { message };
-        let token = read_file(&self.address.token_file)?;
+        let token = read_file(&self.token_file)?;
         let token = String::from_utf8_lossy(&token);
-        let url = format!("{}{path}", self.address.url.trim_end_matches('/'));
+        let url = format!("{}{path}", self.url);
         let request = Request::builder()
             .method(method)
             .uri(url)
@@ -132,10 +131,9 @@ impl ApiServer {
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             Ok((status, body.map_err(|error| away(error.to_string()))?.to_bytes()))
         };
-        let (status, body): (StatusCode, Bytes) =
-            tokio::time::timeout(self.address.deadline, asked)
-                .await
-                .map_err(|_| away("no answer within controller.deadline".to_owned()))??;
+        let (status, body): (StatusCode, Bytes) = tokio::time::timeout(self.deadline, asked)
+            .await
+            .map_err(|_| away("no answer within controller.deadline".to_owned()))??;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| away(error.to_string()));
         }
@@ -146,7 +144,7 @@ impl ApiServer {
 
     /// The client by the CA as it is now. Connections of a CA that was replaced end by themselves.
     fn trusted_client(&self) -> Result<HttpsClient, ApiServerError> {
-        let path = &self.address.ca_file;
+        let path = &self.ca_file;
         let ca = read_file(path)?;
         let mut known = self.client.lock();
         if let Some(known) = known.as_ref().filter(|known| known.ca == ca) {

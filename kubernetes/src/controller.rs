@@ -6,6 +6,8 @@ mod preload_pace;
 mod preload_round;
 mod preload_status;
 mod resource_store;
+mod settings;
 
-pub use preload_controller::{ControllerOptions, PreloadController};
+pub use preload_controller::PreloadController;
 pub use preload_gateway::{PreloadGateway, PreloadGatewayError, PreloadKey};
+pub use settings::ControllerSettings;

@@ -9,12 +9,11 @@ pub mod metrics;
 mod preload_resource;
 mod webhook;
 
-pub use api_server::{ApiServer, ApiServerAddress, ApiServerError};
 pub use controller::{
-    ControllerOptions, PreloadController, PreloadGateway, PreloadGatewayError, PreloadKey,
+    ControllerSettings, PreloadController, PreloadGateway, PreloadGatewayError, PreloadKey,
 };
 pub use preload_resource::{
     PreloadResource, PreloadResourceCondition, PreloadResourceFailure, PreloadResourcePriority,
     PreloadResourceSpec, PreloadResourceStatus, PreloadResourceTier, ResourceMetadata,
 };
-pub use webhook::{InjectionRules, PodInjection, WebhookLimits, WebhookServer};
+pub use webhook::{PodInjection, WebhookServer, WebhookSettings, WebhookTlsSettings};

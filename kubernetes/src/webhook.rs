@@ -3,7 +3,9 @@
 mod address_places;
 mod admission_review;
 mod pod_injection;
+mod settings;
 mod webhook_server;
 
-pub use pod_injection::{InjectionRules, PodInjection};
-pub use webhook_server::{WebhookLimits, WebhookServer};
+pub use pod_injection::PodInjection;
+pub use settings::{WebhookSettings, WebhookTlsSettings};
+pub use webhook_server::WebhookServer;

@@ -21,7 +21,6 @@ mod session;
 
 use std::future::Future;
 use std::io;
-use std::time::Duration;
 
 use bytes::Bytes;
 use prometheus::Histogram;
@@ -44,6 +43,7 @@ pub(crate) use queued_bytes::{QueuedBytesBudget, QueuedBytesPermit};
 pub(crate) use session::{ServerSession, serve_session};
 
 use crate::landing::{Landing, LandingFill};
+use crate::settings::TcpSettings;
 use crate::transport::TransportKind;
 use crate::way_ticket::{TicketRules, WayTicket};
 
@@ -62,36 +62,17 @@ pub struct CallOptions {
     /// Name of this host. Its peers expect it in the handshake and write it to their logs. At most
     /// 64 bytes are sent.
     pub name: String,
-    /// Longest time for connecting and the handshake together.
-    pub connect_deadline: Duration,
-    /// Credits: calls in flight on one connection. The smaller of both sides' bounds holds.
-    pub calls_in_flight_max: u32,
-    /// Longest message in bytes; data has no such bound. The smaller of both sides' bounds holds.
-    pub frame_bytes_max: u32,
-    /// Bytes that wait to be sent on one connection. A writer beyond this bound waits.
-    pub write_queue_bytes_max: usize,
-    /// Longest wait for a cancel's acknowledgement. After it the connection is closed, so that
-    /// landings come back.
-    pub cancel_ack_deadline: Duration,
+    /// Bounds and deadlines of calls, over every way.
+    pub settings: TcpSettings,
     /// Tickets that this host gives over TLS, and wants over ways that have none. `None`: there is
     /// no TLS, or this host serves nobody.
     pub tickets: Option<TicketRules>,
 }
 
 impl CallOptions {
-    /// Sets the defaults: a connect deadline of 5 s, 256 calls in flight, messages of 64 KiB, a
-    /// write queue of 8 MiB, 10 s for a cancel. The name is empty, and there are no tickets.
+    /// The default settings, no name and no tickets.
     pub fn new(secret: HandshakeSecret) -> Self {
-        Self {
-            secret,
-            name: String::new(),
-            connect_deadline: Duration::from_secs(5),
-            calls_in_flight_max: 256,
-            frame_bytes_max: 64 << 10,
-            write_queue_bytes_max: 8 << 20,
-            cancel_ack_deadline: Duration::from_secs(10),
-            tickets: None,
-        }
+        Self { secret, name: String::new(), settings: TcpSettings::default(), tickets: None }
     }
 
     /// Returns what this side brings to a handshake, without tickets. `ways` tells a requester the
@@ -100,8 +81,8 @@ impl CallOptions {
         HandshakeTerms {
             secret: &self.secret,
             name: &self.name,
-            frame_bytes_max: self.frame_bytes_max,
-            calls_in_flight_max: self.calls_in_flight_max,
+            frame_bytes_max: self.settings.frame_max.as_u32(),
+            calls_in_flight_max: self.settings.calls_in_flight_max,
             ways,
             ticket: None,
             rules: None,

@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod peer;
 mod pending_call;
 pub mod rails;
+pub mod settings;
 #[cfg(not(miri))]
 pub mod shm;
 mod stream;

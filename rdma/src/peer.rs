@@ -26,7 +26,6 @@ mod tests;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -35,13 +34,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use backoff::BackoffOptions;
-pub(crate) use backoff::ReconnectBackoff;
+pub(crate) use backoff::{BackoffOptions, ReconnectBackoff};
 pub use queue_pairs::QueuePairs;
 pub use transport_ways::{RAILS_MAX, ShmWay, TransportWays, WaysError, WaysProvider};
-pub use way_rest::RestOptions;
 
 use crate::landing::Landing;
+use crate::settings::PeerSettings;
 use crate::transport::{
     OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
     UnreachableCause,
@@ -53,39 +51,11 @@ use way_choice::{ConnectionPick, WayChoice};
 use way_rest::WayRestTracker;
 
 /// Bounds on the connections to one peer, and on how long each way to it rests after failures.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct PeerOptions {
-    /// Most connections to one peer over one transport. Over verbs there is at least one for each
-    /// rail.
-    pub connections_max: usize,
-    /// Calls in flight on the least loaded connection from which one more connection is worth its
-    /// memory.
-    pub calls_per_connection: usize,
-    /// A connection that carried no call for this long is closed.
-    pub idle_max: Duration,
-    /// Wait of the first calls for a better way, once tcp is connected. After it tcp serves, and
-    /// the attempt goes on.
-    pub upgrade_wait: Duration,
-    /// Rests of tcp.
-    pub backoff: BackoffOptions,
-    /// Rests of every other way.
-    pub rest: RestOptions,
+    pub settings: PeerSettings,
     /// Places for verbs connections; one cap for all peers of a process.
     pub queue_pairs: QueuePairs,
-}
-
-impl Default for PeerOptions {
-    fn default() -> Self {
-        Self {
-            connections_max: 4,
-            calls_per_connection: 16,
-            idle_max: Duration::from_secs(60),
-            upgrade_wait: Duration::from_millis(500),
-            backoff: BackoffOptions::default(),
-            rest: RestOptions::default(),
-            queue_pairs: QueuePairs::default(),
-        }
-    }
 }
 
 /// The connections to one other host. Dropping it lets calls in flight finish, and closes the rest.
@@ -257,12 +227,18 @@ impl TransportPeerInner {
             transports.iter().filter(move |transport| transport.transport_kind() == kind).cloned()
         };
         let lane = |(rail, transport)| {
-            TransportLane::new(transport, rail, WayRestTracker::new(options.rest.clone()))
+            TransportLane::new(transport, rail, WayRestTracker::new(options.settings))
         };
         let lanes = of(TransportKind::Shm).take(1).enumerate().map(lane);
         let lanes = lanes.chain(of(TransportKind::Verbs).enumerate().map(lane)).collect();
         let ways = address.as_ref().map(|address| address.ways.clone()).unwrap_or_default();
-        let state = WayChoice::new(lanes, ways, ReconnectBackoff::new(options.backoff.clone()));
+        let PeerSettings { pause_min, pause_max, stable_after, .. } = options.settings;
+        let backoff = ReconnectBackoff::new(BackoffOptions {
+            pause_min: pause_min.0,
+            pause_max: pause_max.0,
+            stable_after: stable_after.0,
+        });
+        let state = WayChoice::new(lanes, ways, backoff);
         Arc::new(Self {
             name,
             address,
@@ -296,10 +272,10 @@ impl TransportPeerInner {
         pick: &ConnectionPick,
         now: Instant,
     ) {
-        let crowded = pick.in_flight >= self.options.calls_per_connection;
+        let crowded = pick.in_flight >= self.options.settings.calls_per_connection as usize;
         if pick.kind == TransportKind::Tcp
             && crowded
-            && state.tcp.len() < self.options.connections_max
+            && state.tcp.len() < self.options.settings.connections_max as usize
             && state.may_try(now)
         {
             state.attempt = Some(self.one_more());
@@ -315,7 +291,7 @@ impl TransportPeerInner {
         }
         if crowded
             && pick.kind != TransportKind::Tcp
-            && state.connections_of(pick.kind) < self.options.connections_max
+            && state.connections_of(pick.kind) < self.options.settings.connections_max as usize
         {
             let of_kind = (0..state.lanes.len()).filter(|&at| state.lanes[at].kind == pick.kind);
             let fewest = of_kind

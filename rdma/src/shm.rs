@@ -1,4 +1,4 @@
-//! Owns the shared-memory transport between a gateway and a worker on one host, and its options.
+//! Owns the shared-memory transport between a gateway and a worker on one host.
 //! Calls go over a unix socket; replies are handed over in the worker's own memory.
 //!
 //! `arena_offer` hands the worker's arena to a requester that has proved the secret. `arena_view`
@@ -20,24 +20,11 @@ mod pin_releases;
 mod server;
 mod socket;
 
-use crate::calls::{CallOptions, HandshakeSecret};
+use crate::settings::ShmSettings;
 
 pub use client::ShmTransport;
 pub use server::{ShmServer, ShmServerOptions};
 pub use socket::ShmBindError;
-
-/// Options that both sides need.
-#[derive(Debug, Clone)]
-pub struct ShmOptions {
-    pub calls: CallOptions,
-}
-
-impl ShmOptions {
-    /// Makes options with the defaults of `CallOptions`.
-    pub fn new(secret: HandshakeSecret) -> Self {
-        Self { calls: CallOptions::new(secret) }
-    }
-}
 
 /// Bounds on the worker's memory that one connection may keep from being used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,9 +35,8 @@ pub struct PinQuota {
     pub bytes_max: u64,
 }
 
-impl Default for PinQuota {
-    /// Fits a gateway with some hundred bodies of a few MiB in flight on each of its connections.
-    fn default() -> Self {
-        Self { pins_max: 4096, bytes_max: 256 << 20 }
+impl PinQuota {
+    fn from_settings(settings: &ShmSettings) -> Self {
+        Self { pins_max: settings.pins_max, bytes_max: settings.pinned_max.0 }
     }
 }

@@ -9,6 +9,7 @@
 mod buffer_ledger;
 mod chunk;
 mod chunk_sender;
+mod chunk_slots;
 #[cfg(test)]
 mod fake_devices;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod rail_regions;
 mod rail_watch;
 mod readable_source;
 mod receive_buffers;
+mod send_requests;
 mod server;
 mod session_seals;
 #[cfg(test)]
@@ -38,7 +40,6 @@ mod wire_halves;
 mod write_plan;
 
 use std::io;
-use std::time::Duration;
 
 pub use pinned_runtime::PinnedRuntime;
 pub use rail::RailIdentity;
@@ -50,82 +51,22 @@ pub use server::{RailAddress, VerbsServer, VerbsServerOptions};
 use tokio::runtime::Handle;
 
 use crate::calls::{CallOptions, HandshakeSecret};
+use crate::settings::VerbsSettings;
 
 /// Options that both sides of a verbs connection need.
 #[derive(Debug, Clone)]
 pub struct VerbsOptions {
     pub calls: CallOptions,
-    /// Most receive buffers of one connection that the peer has credits for. There are as many
-    /// slots to send from.
-    pub receive_count: u16,
-    /// Length of each buffer; the smaller of both sides' holds. A connection takes about
-    /// `receive_count` times this for what it sends. It takes as much again for what it receives,
-    /// where it has a ring of its own.
-    pub receive_bytes: u32,
-    /// Lets connections of a rail share receive buffers, where its device can.
-    pub shared_receive: bool,
-    /// Count of shared buffers. A connection that finds no room among them has a ring of its own.
-    pub shared_receives: u16,
-    /// Lends landings through memory windows of type 2, where the requester's device has them.
-    pub windows: bool,
-    /// Wants data that peers write into this side's memory to be tagged with the session's key.
-    pub data_tags: bool,
-    /// Lets the NIC's transfers from and to the arena pass each other on PCIe.
-    pub relaxed_ordering: bool,
-    /// Depth of the send queue, in work requests.
-    pub send_queue: u32,
-    /// Bytes that the NIC takes along with a request, where it can, instead of fetching them.
-    pub inline_bytes: u32,
-    /// Time that the NIC waits for an acknowledgement before it repeats: 4.096 µs times two to this
-    /// power, 0 to 31; 17 is half a second. With seven repetitions a dead link is noticed after
-    /// some four seconds. rdma_cm's own choice takes more than forty (seen with soft-RoCE).
-    pub ack_timeout: u8,
-    /// Times that the NIC repeats an unacknowledged request, 0 to 7.
-    pub retry_count: u8,
-    /// Times that the NIC waits for a receive buffer of the peer, 0 to 7; 7 means for ever.
-    pub rnr_retry: u8,
-    /// Most bytes in a packet: 256, 512, 1024, 2048 or 4096; `None` leaves it to the fabric. The
-    /// smaller of both sides' holds; iWARP has no bound.
-    pub path_mtu_max: Option<u16>,
-    /// Type of service (RFC 2474), for the switches' queues.
-    pub tos: Option<u8>,
-    /// Time that a connection polls after its last completion, before it waits for the NIC's event.
-    pub busy_poll: Duration,
-    /// Silence after which a heartbeat is sent, at most twice as long, so that a dead peer is
-    /// noticed.
-    pub heartbeat: Duration,
-    /// Longest pause between two attempts to open a rail that is down.
-    pub reopen_max: Duration,
+    pub settings: VerbsSettings,
     /// Runtime that drives the connections; `None` means the runtime that makes them. See
     /// [`PinnedRuntime`].
     pub runtime: Option<Handle>,
 }
 
 impl VerbsOptions {
-    /// Sets the defaults. Both sides need the same secret. Shared receive buffers are on; memory
-    /// windows and busy polling are off.
+    /// The default settings. Both sides need the same secret.
     pub fn new(secret: HandshakeSecret) -> Self {
-        Self {
-            calls: CallOptions::new(secret),
-            receive_count: 32,
-            receive_bytes: 8192,
-            shared_receive: true,
-            shared_receives: 1024,
-            windows: false,
-            data_tags: false,
-            relaxed_ordering: true,
-            send_queue: 256,
-            inline_bytes: 128,
-            ack_timeout: 17,
-            retry_count: 7,
-            rnr_retry: 7,
-            path_mtu_max: None,
-            tos: None,
-            busy_poll: Duration::ZERO,
-            heartbeat: Duration::from_secs(15),
-            reopen_max: Duration::from_secs(60),
-            runtime: None,
-        }
+        Self { calls: CallOptions::new(secret), settings: VerbsSettings::default(), runtime: None }
     }
 
     fn runtime_handle(&self) -> Handle {

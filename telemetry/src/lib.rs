@@ -10,15 +10,17 @@
 
 mod metrics;
 mod otlp_client;
+mod settings;
 mod span_export;
-mod telemetry_options;
+mod telemetry_error;
 mod trace;
 mod trace_context;
 
 pub use metrics::describe_metrics;
 pub use opentelemetry::KeyValue;
 pub use opentelemetry::trace::SpanContext;
-pub use span_export::TelemetryHandle;
-pub use telemetry_options::{TelemetryError, TelemetryOptions};
+pub use settings::{OtlpProtocol, TelemetryOtlpSettings, TelemetrySettings};
+pub use span_export::{TelemetryHandle, TelemetrySource};
+pub use telemetry_error::TelemetryError;
 pub use trace::{ActiveTraceSpan, RequestFacts, RequestTrace, RequestTracer, clamp_number};
 pub use trace_context::{build_remote_context, write_trace_headers};

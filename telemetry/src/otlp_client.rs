@@ -23,7 +23,8 @@ use rustls::{ClientConfig, RootCertStore};
 use tracing::{info, warn};
 
 use super::metrics::{ExportOutcome, TelemetryMetrics};
-use super::telemetry_options::{TelemetryError, TelemetryOptions};
+use super::settings::TelemetryOtlpSettings;
+use super::telemetry_error::TelemetryError;
 
 /// Most bytes of an answer that are read; a receiver sends a few.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -63,10 +64,10 @@ impl OtlpHttpClient {
     /// the certificates in `ca_file` and no others. Fails on an address, header or certificate that
     /// can't be used.
     pub fn new(
-        options: &TelemetryOptions,
+        settings: &TelemetryOtlpSettings,
         metrics: Arc<TelemetryMetrics>,
     ) -> Result<Self, TelemetryError> {
-        let endpoint = options.endpoint.clone();
+        let endpoint = settings.endpoint.clone().unwrap_or_default();
         let is_receiver = |uri: &Uri| {
             uri.host().is_some_and(|host| !host.is_empty())
                 && matches!(uri.scheme_str(), Some("http" | "https"))
@@ -76,8 +77,9 @@ impl OtlpHttpClient {
             return Err(TelemetryError::Endpoint { endpoint });
         };
         let mut headers = HeaderMap::new();
-        for (index, line) in options.headers.iter().enumerate() {
-            let (name, value) = parse_header(line).ok_or(TelemetryError::Header { index })?;
+        for (index, line) in settings.headers.iter().enumerate() {
+            let (name, value) =
+                parse_header(line.reveal_text()).ok_or(TelemetryError::Header { index })?;
             headers.append(name, value);
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
@@ -85,7 +87,7 @@ impl OtlpHttpClient {
             header::USER_AGENT,
             HeaderValue::from_static(concat!("verbs3/", env!("CARGO_PKG_VERSION"))),
         );
-        let roots = load_roots(options.ca_file.as_deref(), uri.scheme_str() == Some("https"))?;
+        let roots = load_roots(settings.ca_file.as_deref(), uri.scheme_str() == Some("https"))?;
         // The provider is named, because a process-wide default may be absent, or be another
         // crate's choice.
         let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -103,7 +105,7 @@ impl OtlpHttpClient {
             .pool_idle_timeout(IDLE_MAX)
             .pool_max_idle_per_host(2)
             .build(connector);
-        let (timeout, answer) = (options.timeout, ReceiverAnswer::Failed);
+        let (timeout, answer) = (settings.timeout.0, ReceiverAnswer::Failed);
         let health = Mutex::new(ReceiverHealth { answer, in_trouble: false });
         Ok(Self { client, endpoint, headers, timeout, metrics, health })
     }
@@ -217,6 +219,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
+    use verbs3_settings::ConfigSecret;
 
     #[test]
     fn answers_mean_what_the_protocol_says() {
@@ -239,11 +242,12 @@ mod tests {
     #[test]
     fn what_can_not_be_an_endpoint_or_a_header_is_said_at_once() {
         let made = |endpoint: &str, headers: &[&str]| {
-            let headers = headers.iter().map(|&line| line.to_owned()).collect();
-            let endpoint = endpoint.to_owned();
-            let options = TelemetryOptions { endpoint, headers, ..TelemetryOptions::default() };
+            let headers = headers.iter().map(|&line| ConfigSecret::new(line)).collect();
+            let endpoint = Some(endpoint.to_owned());
+            let settings =
+                TelemetryOtlpSettings { endpoint, headers, ..TelemetryOtlpSettings::default() };
             let metrics = TelemetryMetrics::new(&prometheus::Registry::new()).unwrap();
-            OtlpHttpClient::new(&options, Arc::new(metrics)).err()
+            OtlpHttpClient::new(&settings, Arc::new(metrics)).err()
         };
         for endpoint in ["", "localhost:4318", "ftp://host", "http://", "http://h/?x=1"] {
             assert!(

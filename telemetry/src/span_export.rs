@@ -20,7 +20,8 @@ use tracing::warn;
 
 use super::metrics::{SpanDropReason, TelemetryMetrics};
 use super::otlp_client::{OtlpHttpClient, ReceiverAnswer};
-use super::telemetry_options::{TelemetryError, TelemetryOptions};
+use super::settings::{OtlpProtocol, TelemetryOtlpSettings, TelemetrySettings};
+use super::telemetry_error::TelemetryError;
 use super::trace::{FinishedTrace, RequestTracer};
 
 /// Repetitions of one message. Then it is dropped, since newer ones wait.
@@ -29,6 +30,15 @@ const RETRIES_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Longest pause that a receiver may ask for; the exporter's own bound.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Who a process is, for the receiver.
+#[derive(Debug, Clone, Copy)]
+pub struct TelemetrySource<'a> {
+    /// `service.name`.
+    pub service: &'a str,
+    /// `service.instance.id`.
+    pub instance: &'a str,
+}
 
 /// Running export.
 pub struct TelemetryHandle {
@@ -44,7 +54,7 @@ struct SpanSender {
     /// Tries once. At the end, other batches need the time more than pauses do.
     last_exporter: SpanExporter,
     metrics: Arc<TelemetryMetrics>,
-    options: TelemetryOptions,
+    settings: TelemetryOtlpSettings,
     queue: mpsc::Receiver<FinishedTrace>,
     /// The next message.
     batch: Vec<FinishedTrace>,
@@ -53,22 +63,38 @@ struct SpanSender {
 }
 
 impl TelemetryHandle {
-    /// Starts the export of the tracer's spans; `registry` shows what becomes of them. Must be
-    /// called within a tokio runtime.
-    pub fn start(options: TelemetryOptions, registry: &Registry) -> Result<Self, TelemetryError> {
-        let metrics = Arc::new(TelemetryMetrics::with_queue_max(registry, options.queue_max)?);
-        let client = Arc::new(OtlpHttpClient::new(&options, metrics.clone())?);
+    /// Starts the export of the tracer's spans; `registry` shows what becomes of them. `None` where
+    /// no receiver is configured. Must be called within a tokio runtime.
+    pub fn start(
+        settings: &TelemetrySettings,
+        source: TelemetrySource<'_>,
+        registry: &Registry,
+    ) -> Result<Option<Self>, TelemetryError> {
+        let settings = settings.otlp.clone();
+        let Some(endpoint) = &settings.endpoint else { return Ok(None) };
+        let queue_max = settings.queue_max as usize;
+        let metrics = Arc::new(TelemetryMetrics::with_queue_max(registry, queue_max)?);
+        let client = Arc::new(OtlpHttpClient::new(&settings, metrics.clone())?);
         let retries = RetryPolicy::default()
             .with_max_retries(RETRIES_MAX as usize)
             .with_initial_delay(PAUSE)
             .with_max_delay(PAUSE_MAX);
-        let exporter = build_exporter(&options, client.clone(), retries)?;
-        let last_exporter = build_exporter(&options, client.clone(), RetryPolicy::disabled())?;
-        let (enqueue, queue) = mpsc::channel(options.queue_max.max(1));
+        let mut exporter = build_exporter(&settings, endpoint, client.clone(), retries)?;
+        let mut last_exporter =
+            build_exporter(&settings, endpoint, client.clone(), RetryPolicy::disabled())?;
+        let attributes = [
+            KeyValue::new("service.name", source.service.to_owned()),
+            KeyValue::new("service.instance.id", source.instance.to_owned()),
+            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+        ];
+        let resource = Resource::builder_empty().with_attributes(attributes).build();
+        exporter.set_resource(&resource);
+        last_exporter.set_resource(&resource);
+        let (enqueue, queue) = mpsc::channel(queue_max.max(1));
         let tracer = Arc::new(RequestTracer {
             queue: enqueue,
-            sample_ratio: options.sample_ratio,
-            spans_max: options.spans_max,
+            sample_ratio: settings.sample_ratio,
+            spans_max: settings.spans_max as usize,
             metrics: metrics.clone(),
         });
         let (batch, in_flight) = (Vec::new(), 0);
@@ -77,14 +103,14 @@ impl TelemetryHandle {
             exporter,
             last_exporter,
             metrics,
-            options,
+            settings,
             queue,
             batch,
             in_flight,
         };
         let stop = CancellationToken::new();
         let task = tokio::spawn(sender.send_spans(stop.clone()));
-        Ok(Self { tracer, stop, task })
+        Ok(Some(Self { tracer, stop, task }))
     }
 
     /// Returns the tracer for requests.
@@ -103,34 +129,32 @@ impl TelemetryHandle {
 
 /// Builds an exporter that leaves nothing to the environment's variables.
 fn build_exporter(
-    options: &TelemetryOptions,
+    settings: &TelemetryOtlpSettings,
+    endpoint: &str,
     client: Arc<OtlpHttpClient>,
     retries: RetryPolicy,
 ) -> Result<SpanExporter, TelemetryError> {
-    let mut exporter = SpanExporter::builder()
+    let protocol = match settings.protocol {
+        OtlpProtocol::HttpProtobuf => Protocol::HttpBinary,
+    };
+    let exporter = SpanExporter::builder()
         .with_http()
         .with_shared_http_client(client)
-        .with_endpoint(format!("{}/v1/traces", options.endpoint.trim_end_matches('/')))
-        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
+        .with_protocol(protocol)
         // The deadline of all tries together; the client holds each message to its own.
-        .with_timeout(options.timeout * (RETRIES_MAX + 1) + PAUSE_MAX * RETRIES_MAX)
+        .with_timeout(settings.timeout.0 * (RETRIES_MAX + 1) + PAUSE_MAX * RETRIES_MAX)
         .with_retry_policy(retries)
         // `batch_max` bounds a message.
         .with_max_request_body_size(usize::MAX)
         .build()?;
-    let attributes = [
-        KeyValue::new("service.name", options.service.clone()),
-        KeyValue::new("service.instance.id", options.instance.clone()),
-        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
-    ];
-    exporter.set_resource(&Resource::builder_empty().with_attributes(attributes).build());
     Ok(exporter)
 }
 
 impl SpanSender {
     /// Sends spans until the stop, and then what is left, for up to `flush_max`.
     async fn send_spans(mut self, stop: CancellationToken) {
-        let (until, flush_max) = (stop.clone(), self.options.flush_max);
+        let (until, flush_max) = (stop.clone(), self.settings.flush_max.0);
         let end = async {
             until.cancelled().await;
             sleep(flush_max).await;
@@ -154,7 +178,8 @@ impl SpanSender {
 
     /// Sends a batch when it is full or the interval is over. After the stop, sends what is left.
     async fn send_batches(&mut self, stop: CancellationToken) {
-        let mut tick = interval_at(Instant::now() + self.options.interval, self.options.interval);
+        let interval = self.settings.interval.0;
+        let mut tick = interval_at(Instant::now() + interval, interval);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopped = false;
         loop {
@@ -175,7 +200,9 @@ impl SpanSender {
 
     /// Takes requests from the queue until the batch is full, or no others can come.
     async fn fill_batch(&mut self) {
-        while let room @ 1.. = self.options.batch_max.max(1).saturating_sub(self.batch.len()) {
+        while let room @ 1.. =
+            (self.settings.batch_max.max(1) as usize).saturating_sub(self.batch.len())
+        {
             match self.queue.recv_many(&mut self.batch, room).await {
                 0 => return,
                 taken => self.metrics.queue.sub(i64::try_from(taken).unwrap_or(0)),

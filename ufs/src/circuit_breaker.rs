@@ -5,27 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Bounds that say when the circuit opens, and for how long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CircuitLimits {
-    /// Failures in a row, without any success between, that open the circuit. A store that only
-    /// throttles now and then never opens it.
-    pub failures_max: u32,
-    /// Duration of the first open phase; it doubles with every failed probe.
-    pub open_for: Duration,
-    /// The longest open phase between probes.
-    pub open_for_max: Duration,
-}
-
-impl Default for CircuitLimits {
-    fn default() -> Self {
-        Self {
-            failures_max: 16,
-            open_for: Duration::from_secs(1),
-            open_for_max: Duration::from_secs(30),
-        }
-    }
-}
+use crate::settings::UfsCircuitSettings;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CircuitPhase {
@@ -45,7 +25,7 @@ enum CircuitPhase {
 /// The circuit breaker of one UFS.
 #[derive(Debug)]
 pub struct CircuitBreaker {
-    limits: CircuitLimits,
+    limits: UfsCircuitSettings,
     state: CircuitPhase,
     /// Raised whenever the state opens or closes. Outcomes of requests from before are ignored.
     generation: u64,
@@ -77,7 +57,7 @@ pub enum CircuitState {
 
 impl CircuitBreaker {
     /// Makes a closed circuit: requests pass.
-    pub fn new(limits: CircuitLimits) -> Self {
+    pub fn new(limits: UfsCircuitSettings) -> Self {
         Self { limits, state: CircuitPhase::Closed { failures: 0 }, generation: 0 }
     }
 
@@ -112,7 +92,7 @@ impl CircuitBreaker {
             (CircuitPhase::Closed { failures }, CircuitOutcome::Failure) => {
                 let failures = failures.saturating_add(1);
                 if failures >= self.limits.failures_max.max(1) {
-                    self.open_circuit(self.limits.open_for, now);
+                    self.open_circuit(self.limits.open_for.0, now);
                 } else {
                     self.state = CircuitPhase::Closed { failures };
                 }
@@ -122,7 +102,7 @@ impl CircuitBreaker {
                 self.state = CircuitPhase::Closed { failures: 0 };
             }
             (CircuitPhase::Probing { length }, CircuitOutcome::Failure) if admission.probe => {
-                self.open_circuit(length.saturating_mul(2).min(self.limits.open_for_max), now);
+                self.open_circuit(length.saturating_mul(2).min(self.limits.open_for_max.0), now);
             }
             // The probe taught nothing: the next request probes, at once.
             (CircuitPhase::Probing { length }, CircuitOutcome::Abandoned) if admission.probe => {
@@ -157,11 +137,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+    use verbs3_settings::TimePeriod;
 
-    const LIMITS: CircuitLimits = CircuitLimits {
+    const LIMITS: UfsCircuitSettings = UfsCircuitSettings {
         failures_max: 2,
-        open_for: Duration::from_secs(1),
-        open_for_max: Duration::from_secs(3),
+        open_for: TimePeriod::from_seconds(1),
+        open_for_max: TimePeriod::from_seconds(3),
     };
 
     fn opened(now: Instant) -> CircuitBreaker {
@@ -254,7 +235,7 @@ mod tests {
             for admission in under_way {
                 circuit.record_outcome(admission, CircuitOutcome::Abandoned, now);
             }
-            now += LIMITS.open_for_max;
+            now += LIMITS.open_for_max.0;
             let admission = circuit.admit_request(now);
             prop_assert!(admission.is_ok());
             circuit.record_outcome(admission.unwrap(), CircuitOutcome::Success, now);

@@ -18,12 +18,16 @@ mod operations;
 pub mod raw_answer;
 mod retry_budget;
 pub mod s3;
+mod settings;
 pub mod trace_propagation;
 mod ufs;
 
 pub use answer_defect::AnswerDefect;
-pub use circuit_breaker::{CircuitLimits, CircuitState};
+pub use circuit_breaker::CircuitState;
 pub use error::{NoAnswerCause, RawAnswer, RetryAdvice, TruncationCause, UfsError};
 pub use object::{ObjectHead, ObjectStream, ReadObject};
-pub use retry_budget::RetryLimits;
-pub use ufs::{RandomSource, Ufs, UfsLimits, s3_request};
+pub use settings::{
+    CredentialsKind, CredentialsSettings, UfsCircuitSettings, UfsDeadlinesSettings, UfsKind,
+    UfsLimitsSettings, UfsRetriesSettings, UfsSettings,
+};
+pub use ufs::{RandomSource, Ufs, s3_request};

@@ -1,66 +1,20 @@
-//! Owns the decision when a read is retried: one budget per UFS, and exponential back-off. The
-//! budget keeps a struggling store from being hit harder the worse it gets. Pure: time and
-//! randomness are arguments.
+//! Owns the decision when a read is retried: one budget per UFS, and pauses that double. The budget
+//! keeps a struggling store from being hit harder the worse it gets. Pure: time and randomness are
+//! arguments.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Bounds on retries of reads before their first byte.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RetryLimits {
-    /// Tries of one read, the first included. 1 switches retries off.
-    pub attempts_max: u32,
-    /// Retries that all reads of a UFS together may make in a burst.
-    pub budget_max: u32,
-    /// Retries that come back to the budget per second.
-    pub budget_per_second: f64,
-    /// Upper bound of the first pause; it doubles with every try. The pause is drawn evenly from 0
-    /// to the bound.
-    pub pause: Duration,
-    /// Upper bound of every pause, and of what `Retry-After` may ask for. A read that would wait
-    /// longer is not retried.
-    pub pause_max: Duration,
-}
+use verbs3_pacing::{TokenBucket, doubled_pause};
 
-impl Default for RetryLimits {
-    fn default() -> Self {
-        Self {
-            attempts_max: 3,
-            budget_max: 32,
-            budget_per_second: 4.0,
-            pause: Duration::from_millis(100),
-            pause_max: Duration::from_secs(2),
-        }
-    }
-}
+use crate::settings::UfsRetriesSettings;
 
-/// The budget of one UFS: a token bucket.
-#[derive(Debug)]
-pub(crate) struct RetryBudget {
-    tokens: f64,
-    limits: RetryLimits,
-    filled: Instant,
-}
-
-impl RetryBudget {
-    pub(crate) fn new(limits: RetryLimits, now: Instant) -> Self {
-        Self { tokens: f64::from(limits.budget_max), limits, filled: now }
+impl UfsRetriesSettings {
+    /// Makes the budget of one UFS, full at the moment 0.
+    pub(crate) fn make_budget(&self) -> TokenBucket {
+        let per_second = self.budget_per_second.max(0.0);
+        TokenBucket::new(per_second, f64::from(self.budget_max), Duration::ZERO)
     }
 
-    /// Takes one retry out of the budget. Returns `false` if there is none.
-    pub(crate) fn take(&mut self, now: Instant) -> bool {
-        let since = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.filled = now;
-        let refilled = self.tokens + since * self.limits.budget_per_second.max(0.0);
-        self.tokens = refilled.min(f64::from(self.limits.budget_max));
-        if self.tokens < 1.0 {
-            return false;
-        }
-        self.tokens -= 1.0;
-        true
-    }
-}
-
-impl RetryLimits {
     /// Returns the pause before try `tried + 1`, or `None` if there is no such try. `random` is in
     /// `0.0..1.0`.
     pub(crate) fn pause_after(
@@ -72,14 +26,14 @@ impl RetryLimits {
         if tried >= self.attempts_max {
             return None;
         }
-        let bound =
-            self.pause.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.pause_max);
+        let (first, pause_max) = (self.pause.0, self.pause_max.0);
+        let bound = doubled_pause(first, tried.saturating_sub(1).min(16), pause_max);
         let drawn = bound.mul_f64(random.clamp(0.0, 1.0));
         match asked_for {
-            Some(asked) if asked > self.pause_max => None,
+            Some(asked) if asked > pause_max => None,
             // Added, not the larger of the two. Otherwise all readers that were told the same would
             // come back at once.
-            Some(asked) => Some((asked + drawn).min(self.pause_max.max(asked))),
+            Some(asked) => Some((asked + drawn).min(pause_max.max(asked))),
             None => Some(drawn),
         }
     }
@@ -89,24 +43,15 @@ impl RetryLimits {
 mod tests {
     use super::*;
 
-    const LIMITS: RetryLimits = RetryLimits {
+    use verbs3_settings::TimePeriod;
+
+    const LIMITS: UfsRetriesSettings = UfsRetriesSettings {
         attempts_max: 4,
         budget_max: 2,
         budget_per_second: 1.0,
-        pause: Duration::from_millis(100),
-        pause_max: Duration::from_millis(300),
+        pause: TimePeriod::from_millis(100),
+        pause_max: TimePeriod::from_millis(300),
     };
-
-    #[test]
-    fn a_budget_that_is_spent_comes_back_with_time_up_to_its_bound() {
-        let now = Instant::now();
-        let mut budget = RetryBudget::new(LIMITS, now);
-        assert!(budget.take(now) && budget.take(now) && !budget.take(now));
-        assert!(!budget.take(now + Duration::from_millis(500)));
-        assert!(budget.take(now + Duration::from_millis(1000)));
-        let much_later = now + Duration::from_secs(1000);
-        assert!(budget.take(much_later) && budget.take(much_later) && !budget.take(much_later));
-    }
 
     #[test]
     fn pauses_double_up_to_their_bound_and_end_with_the_attempts() {

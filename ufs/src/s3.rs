@@ -1,4 +1,4 @@
-//! Owns the options and the wiring of S3 stores behind a network: one [`s3s::S3`] over aws-sdk-s3
+//! Owns the wiring of S3 stores behind a network: one [`s3s::S3`] over aws-sdk-s3
 //! that passes every operation on faithfully.
 //!
 //! `store` handles requests, `connection` connections, and `credentials` credentials.
@@ -15,7 +15,6 @@ mod upload_body;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
@@ -26,77 +25,11 @@ use aws_sdk_s3::config::{
 use http::uri::InvalidUri;
 use s3s::S3;
 
-pub use credentials::{S3StoreCredentials, S3StoreSecret};
+use verbs3_settings::SecretError;
 
-/// Options of an S3 store.
-#[derive(Debug, Clone)]
-pub struct S3Options {
-    /// `http://host:port` or `https://…`. `None` means AWS's own, by region.
-    pub endpoint: Option<String>,
-    pub region: String,
-    pub credentials: S3StoreCredentials,
-    /// `endpoint/bucket/key` instead of `bucket.endpoint/key`.
-    pub path_style: bool,
-    /// PEM file of the certificates to trust instead of the system's.
-    pub ca_file: Option<PathBuf>,
-    pub deadlines: S3StoreDeadlines,
-    /// Requests in flight at once, and so connections. Requests beyond it wait for
-    /// `deadlines.connect`.
-    pub connections_max: usize,
-    /// Sends a checksum after the body where the client did so. Stores that refuse
-    /// `STREAMING-UNSIGNED-PAYLOAD-TRAILER` (https) or `STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER`
-    /// (http) need `false`. Ceph RGW up to 18.2 needs it too: it takes them, but keeps
-    /// `aws-chunked` as the object's encoding. With `false` no such checksum is stored.
-    pub trailing_checksums: bool,
-}
+use crate::settings::UfsSettings;
 
-/// Deadlines of one request. A client that sends or takes a body slowly breaks none of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct S3StoreDeadlines {
-    /// Deadline for a free place among `connections_max`, and then for a TCP and TLS connection.
-    pub connect: Duration,
-    /// Deadline for the answer's headers. It starts when the last available piece of the request
-    /// was taken.
-    pub answer: Duration,
-    /// Deadline for the next piece of an answer's body.
-    pub idle: Duration,
-    /// Time that a connection without requests is kept. It is below that of common stores and load
-    /// balancers (60 s), so that a request is rarely sent into a closing connection.
-    pub keep_alive: Duration,
-}
-
-impl Default for S3StoreDeadlines {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(5),
-            answer: Duration::from_secs(60),
-            idle: Duration::from_secs(30),
-            keep_alive: Duration::from_secs(20),
-        }
-    }
-}
-
-impl S3Options {
-    /// Makes options for a store at `endpoint`, with this crate's defaults.
-    pub fn new(
-        endpoint: Option<String>,
-        region: impl Into<String>,
-        credentials: S3StoreCredentials,
-    ) -> Self {
-        Self {
-            endpoint,
-            region: region.into(),
-            credentials,
-            path_style: true,
-            ca_file: None,
-            deadlines: S3StoreDeadlines::default(),
-            connections_max: 512,
-            trailing_checksums: true,
-        }
-    }
-}
-
-/// Reason why options can't be used.
+/// Reason why settings can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error(
@@ -107,6 +40,10 @@ pub enum ConnectError {
     CaFile { path: PathBuf, defect: CaFileDefect },
     #[error("region is empty; name the store's region, or us-east-1 if it has none")]
     Region,
+    #[error("credentials.{setting} is missing")]
+    Credentials { setting: &'static str },
+    #[error(transparent)]
+    Secret(#[from] SecretError),
 }
 
 /// What is wrong with an endpoint.
@@ -140,22 +77,24 @@ pub enum CaFileDefect {
 
 /// Makes a store behind a network. Sends nothing yet: only the first request shows that a store is
 /// down.
-pub async fn connect_store(options: S3Options) -> Result<Arc<dyn S3>, ConnectError> {
-    if options.region.is_empty() {
+pub async fn connect_store(settings: &UfsSettings) -> Result<Arc<dyn S3>, ConnectError> {
+    if settings.region.is_empty() {
         return Err(ConnectError::Region);
     }
-    let tls = check_endpoint(options.endpoint.as_deref())?;
-    let http = connection::build_http_client(&options, tls)?;
+    let tls = check_endpoint(settings.endpoint.as_deref())?;
+    let http = connection::build_http_client(settings, tls)?;
     let mut config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(options.region.clone()))
-        .force_path_style(options.path_style)
+        .region(Region::new(settings.region.clone()))
+        .force_path_style(settings.path_style)
         // For a bucket name that ends in --x-s3, the SDK would ask for sessions that only AWS has.
         .disable_s3_express_session_auth(true)
         .http_client(http.clone())
         // This crate retries reads, and the client everything else: a write is sent once.
         .retry_config(RetryConfig::disabled())
-        .timeout_config(TimeoutConfig::builder().connect_timeout(options.deadlines.connect).build())
+        .timeout_config(
+            TimeoutConfig::builder().connect_timeout(settings.deadlines.connect.0).build(),
+        )
         // It would cut a slow client's body. The deadlines above measure the store's slowness
         // alone.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
@@ -164,17 +103,16 @@ pub async fn connect_store(options: S3Options) -> Result<Arc<dyn S3>, ConnectErr
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .app_name(AppName::new("verbs3").expect("the name has only letters and a digit"))
         .interceptor(answer_interceptor::AnswerInterceptor);
-    if let Some(endpoint) = &options.endpoint {
+    if let Some(endpoint) = &settings.endpoint {
         config = config.endpoint_url(endpoint);
     }
-    config = match credentials::credentials_provider(&options.credentials, &options.region, http)
-        .await?
-    {
+    let credentials = &settings.credentials;
+    config = match credentials::credentials_provider(credentials, &settings.region, http).await? {
         Some(provider) => config.credentials_provider(provider),
         None => config.allow_no_auth(),
     };
     let client = aws_sdk_s3::Client::from_conf(config.build());
-    Ok(Arc::new(store::RemoteStore::new(client, options.trailing_checksums)))
+    Ok(Arc::new(store::RemoteStore::new(client, settings.trailing_checksums)))
 }
 
 /// Checks the endpoint. Returns true if it is reached by TLS.

@@ -15,51 +15,18 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Request, S3Response, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use verbs3_pacing::TokenBucket;
 
 use crate::answer_check::{AnswerRefusal, StoreReadPlan, check_get, check_head, check_request};
 use crate::body::CheckedBody;
-use crate::circuit_breaker::{
-    CircuitAdmission, CircuitBreaker, CircuitLimits, CircuitOutcome, CircuitState,
-};
+use crate::circuit_breaker::{CircuitAdmission, CircuitBreaker, CircuitOutcome, CircuitState};
 use crate::error::{NoAnswerCause, RawAnswer, RetryAdvice, UfsError};
 use crate::headers::{of_get, of_head};
 use crate::metered_store::MeteredStore;
 use crate::metrics::{ReadOperation, RefusalReason, UfsMetrics, metrics_of_ufs};
 use crate::object::{ObjectHead, ObjectStream, ReadObject};
 use crate::raw_answer::observe_answer;
-use crate::retry_budget::{RetryBudget, RetryLimits};
-
-/// Bounds of the cache's heads and reads on one UFS. The store's own connections bound pass-through
-/// requests.
-#[derive(Debug, Clone, PartialEq)]
-pub struct UfsLimits {
-    /// Heads and reads in flight at once. A read counts until its body has ended.
-    pub requests_in_flight_max: usize,
-    /// Longest wait of a request for its turn before it is throttled.
-    pub wait_max: Duration,
-    /// Time of one try from sending a request to its answer's headers.
-    pub first_byte_max: Duration,
-    /// Longest silence within a body.
-    pub idle_max: Duration,
-    /// Bytes that may be read and thrown away when a store ignores `Range`.
-    pub skip_bytes_max: u64,
-    pub retries: RetryLimits,
-    pub circuit: CircuitLimits,
-}
-
-impl Default for UfsLimits {
-    fn default() -> Self {
-        Self {
-            requests_in_flight_max: 256,
-            wait_max: Duration::from_secs(5),
-            first_byte_max: Duration::from_secs(20),
-            idle_max: Duration::from_secs(20),
-            skip_bytes_max: 16 * 1024 * 1024,
-            retries: RetryLimits::default(),
-            circuit: CircuitLimits::default(),
-        }
-    }
-}
+use crate::settings::UfsSettings;
 
 /// A source of numbers in `0.0..1.0`, for the pauses between tries.
 pub type RandomSource = Arc<dyn Fn() -> f64 + Send + Sync>;
@@ -71,13 +38,14 @@ pub struct Ufs {
 }
 
 struct UfsInner {
-    name: String,
+    settings: UfsSettings,
     metrics: UfsMetrics,
     s3: Arc<dyn S3>,
-    limits: UfsLimits,
     places: Arc<Semaphore>,
     circuit: Mutex<CircuitBreaker>,
-    budget: Mutex<RetryBudget>,
+    /// Retries that may still be made. Its time counts from `started`.
+    budget: Mutex<TokenBucket>,
+    started: Instant,
     random: RandomSource,
     /// True if the store answered the last ranged read with the whole object.
     ignores_range: AtomicBool,
@@ -98,34 +66,29 @@ struct UfsRequestPermit {
 }
 
 impl Ufs {
-    /// Wraps a store. `name` is its name in the configuration, in metrics and in errors.
-    pub fn new(name: String, s3: Arc<dyn S3>, limits: UfsLimits) -> Self {
-        Self::with_randomness(name, s3, limits, Arc::new(rand::random::<f64>))
+    /// Wraps a store. Its bounds, deadlines and retries of the cache's heads and reads are those of
+    /// the settings. The store's own connections bound requests that pass through.
+    pub fn new(s3: Arc<dyn S3>, settings: UfsSettings) -> Self {
+        Self::with_randomness(s3, settings, Arc::new(rand::random::<f64>))
     }
 
     /// Makes a UFS like `new`; the caller gives the numbers for the pauses between tries. A limit
     /// of 0 requests counts as 1.
-    pub fn with_randomness(
-        name: String,
-        s3: Arc<dyn S3>,
-        limits: UfsLimits,
-        random: RandomSource,
-    ) -> Self {
-        let places = Arc::new(Semaphore::new(
-            limits.requests_in_flight_max.clamp(1, Semaphore::MAX_PERMITS),
-        ));
-        let circuit = Mutex::new(CircuitBreaker::new(limits.circuit));
-        let budget = Mutex::new(RetryBudget::new(limits.retries, Instant::now()));
-        let metrics = metrics_of_ufs(&name);
+    pub fn with_randomness(s3: Arc<dyn S3>, settings: UfsSettings, random: RandomSource) -> Self {
+        let places_max = settings.limits.requests_in_flight_max.max(1) as usize;
+        let places = Arc::new(Semaphore::new(places_max));
+        let circuit = Mutex::new(CircuitBreaker::new(settings.circuit));
+        let budget = Mutex::new(settings.retries.make_budget());
+        let metrics = metrics_of_ufs(&settings.name);
         let s3 = Arc::new(MeteredStore::new(metrics.clone(), s3));
         let shared = UfsInner {
-            name,
+            settings,
             metrics,
             s3,
-            limits,
             places,
             circuit,
             budget,
+            started: Instant::now(),
             random,
             ignores_range: AtomicBool::new(false),
             answers_ranges: AtomicBool::new(false),
@@ -136,7 +99,7 @@ impl Ufs {
 
     /// Returns the name in the configuration, which is part of every object's identity.
     pub fn ufs_name(&self) -> &str {
-        &self.shared.name
+        &self.shared.settings.name
     }
 
     /// Returns the store, with its requests counted. All requests but the cache's own heads and
@@ -156,13 +119,13 @@ impl Ufs {
         self.shared
             .ignores_range
             .load(Ordering::Relaxed)
-            .then_some(self.shared.limits.skip_bytes_max)
+            .then_some(self.shared.settings.limits.skip_max.0)
     }
 
     /// Returns whether any range of an object of this length can be read, as far as is known. A UFS
     /// has to say or show first that it answers ranges.
     pub fn reads_ranges_of(&self, object_bytes: u64) -> bool {
-        object_bytes <= self.shared.limits.skip_bytes_max
+        object_bytes <= self.shared.settings.limits.skip_max.0
             || self.shared.answers_ranges.load(Ordering::Relaxed)
                 && !self.shared.ignores_range.load(Ordering::Relaxed)
     }
@@ -205,10 +168,10 @@ impl Ufs {
         let count = self.shared.metrics.bytes_read.clone();
         let on_bytes = Box::new(move |bytes| count.inc_by(bytes));
         let checked = CheckedBody::new(
-            self.shared.name.clone(),
+            self.shared.settings.name.clone(),
             body,
             &plan,
-            self.shared.limits.idle_max,
+            self.shared.settings.deadlines.idle_body.0,
             place,
             on_bytes,
         );
@@ -217,15 +180,14 @@ impl Ufs {
 
     async fn acquire_permit(&self) -> Result<UfsRequestPermit, UfsError> {
         let shared = &self.shared;
-        let turn =
-            tokio::time::timeout(shared.limits.wait_max, shared.places.clone().acquire_owned())
-                .await;
+        let (limits, wait_max) = (&shared.settings.limits, shared.settings.limits.wait_max.0);
+        let turn = tokio::time::timeout(wait_max, shared.places.clone().acquire_owned()).await;
         let Ok(permit) = turn else {
             shared.metrics.throttled.inc();
             return Err(UfsError::Throttled {
-                ufs: shared.name.clone(),
-                limit: shared.limits.requests_in_flight_max,
-                waited_ms: u64::try_from(shared.limits.wait_max.as_millis()).unwrap_or(u64::MAX),
+                ufs: shared.settings.name.clone(),
+                limit: limits.requests_in_flight_max as usize,
+                waited_ms: u64::try_from(wait_max.as_millis()).unwrap_or(u64::MAX),
             });
         };
         let permit = permit.expect("the semaphore is never closed");
@@ -271,8 +233,8 @@ impl UfsInner {
     /// Takes another try from the budget and returns the pause before it. Returns `None` when there
     /// is no other try.
     fn take_retry(&self, tried: u32, asked_for: Option<Duration>) -> Option<Duration> {
-        let pause = self.limits.retries.pause_after(tried, asked_for, (self.random)())?;
-        self.budget.lock().take(Instant::now()).then_some(pause)
+        let pause = self.settings.retries.pause_after(tried, asked_for, (self.random)())?;
+        self.budget.lock().try_take_one(self.started.elapsed()).then_some(pause)
     }
 
     async fn try_head(&self, wanted: &ReadObject) -> Result<ObjectHead, UfsError> {
@@ -326,7 +288,7 @@ impl UfsInner {
             || of_get(&response.output),
             typed_status,
         );
-        let plan = check_get(wanted, status, headers, self.limits.skip_bytes_max);
+        let plan = check_get(wanted, status, headers, self.settings.limits.skip_max.0);
         if wanted.range.is_some() {
             let is_cut = plan.as_ref().map_or(true, |plan| plan.skip > 0 || !plan.to_end);
             self.note_range_support(status, is_cut);
@@ -348,9 +310,9 @@ impl UfsInner {
         }
         self.metrics.ignores_range.set(i64::from(ignores));
         if ignores {
-            let larger_than = self.limits.skip_bytes_max;
+            let larger_than = self.settings.limits.skip_max.0;
             tracing::warn!(
-                ufs = %self.name, larger_than,
+                ufs = %self.settings.name, larger_than,
                 "ufs ignores Range; larger objects are read past the cache"
             );
         }
@@ -361,19 +323,19 @@ impl UfsInner {
         &self,
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> Result<(S3Response<T>, Option<RawAnswer>), UfsError> {
-        let deadline = self.limits.first_byte_max;
+        let deadline = self.settings.deadlines.first_byte.0;
         let Ok((result, raw)) = tokio::time::timeout(deadline, observe_answer(call)).await else {
             let cause = NoAnswerCause::FirstByte(deadline);
-            return Err(UfsError::Unreachable { ufs: self.name.clone(), cause });
+            return Err(UfsError::Unreachable { ufs: self.settings.name.clone(), cause });
         };
         match result {
             Ok(response) => Ok((response, raw)),
-            Err(error) => Err(UfsError::from_s3(&self.name, &error, raw)),
+            Err(error) => Err(UfsError::from_s3(&self.settings.name, &error, raw)),
         }
     }
 
     fn refusal_error(&self, refusal: AnswerRefusal) -> UfsError {
-        let ufs = self.name.clone();
+        let ufs = self.settings.name.clone();
         let (reason, error) = match refusal {
             AnswerRefusal::Untrusted(defect) => {
                 (RefusalReason::Untrusted, UfsError::Untrusted { ufs, defect })
@@ -393,9 +355,9 @@ impl UfsInner {
         match admission {
             Ok(admission) => Ok(CircuitPermit { shared: self, admission: Some(admission) }),
             Err(wait) => {
-                let failures_max = self.limits.circuit.failures_max;
+                let failures_max = self.settings.circuit.failures_max;
                 let cause = NoAnswerCause::CircuitOpen { failures_max, wait };
-                Err(UfsError::Unreachable { ufs: self.name.clone(), cause })
+                Err(UfsError::Unreachable { ufs: self.settings.name.clone(), cause })
             }
         }
     }
@@ -410,11 +372,13 @@ impl UfsInner {
             match after {
                 CircuitState::Open => {
                     tracing::warn!(
-                        ufs = %self.name,
+                        ufs = %self.settings.name,
                         "ufs fails; reads are refused until a probe succeeds"
                     )
                 }
-                CircuitState::Closed => tracing::info!(ufs = %self.name, "ufs answers again"),
+                CircuitState::Closed => {
+                    tracing::info!(ufs = %self.settings.name, "ufs answers again")
+                }
                 CircuitState::HalfOpen => {}
             }
         }

@@ -21,14 +21,16 @@ use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::CacheWorker;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{
-    ClusterSettings, ClusterTlsSettings, ConfigLayers, ConfigSecret, CoordinatorSettings,
-    EnvironmentLayer, MountSettings,
+    ClusterSettings, ClusterTlsSettings, ConfigLayers, ConfigSecret, EnvironmentLayer,
+    MountSettings,
 };
+use verbs3_coordinator::CoordinatorSettings;
 use verbs3_coordinator::store::file::FileStore;
 use verbs3_coordinator_client::api::{
     WorkerIncarnation, WorkerRegistration, WorkerTierCapacity as TierView,
 };
 use verbs3_coordinator_client::{CoordinatorClient, WorkerLeaseKeeper};
+use verbs3_preload::CoordinatorPreloadSettings;
 use verbs3_protocol::WorkerId;
 use verbs3_ufs::Ufs;
 
@@ -105,10 +107,8 @@ pub async fn start_coordinator(
     let made = verbs3_coordinator::CoordinatorServer::new(options, Arc::new(store), registry).await;
     let made =
         made.with_context(|| format!("can't use {}; remove it to begin anew", folder.display()))?;
-    let settings = verbs3_config::CoordinatorPreloadSettings {
-        failures: dir.join("preload"),
-        ..coordinator.preload.clone()
-    };
+    let settings =
+        CoordinatorPreloadSettings { failures: dir.join("preload"), ..coordinator.preload.clone() };
     made.preload_with(preload::build_preload(&settings, tier, mounts, stores, registry)?);
     made.start(socket);
     let client = coordinator_client::build_client(&cluster).context("a coordinator was named")?;

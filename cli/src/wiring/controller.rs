@@ -10,15 +10,12 @@ use http::{Method, StatusCode};
 use prometheus::Registry;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
-use verbs3_config::{ControllerSettings, RootSettings};
+use verbs3_config::RootSettings;
 use verbs3_coordinator_client::AskError;
 use verbs3_coordinator_client::api::{CoordinatorRefusal, CoordinatorRefusalKind};
 use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
 use verbs3_kubernetes::metrics::ControllerMetrics;
-use verbs3_kubernetes::{
-    ApiServer, ApiServerAddress, ControllerOptions, PreloadController, PreloadGateway,
-    PreloadGatewayError, PreloadKey,
-};
+use verbs3_kubernetes::{PreloadController, PreloadGateway, PreloadGatewayError, PreloadKey};
 use verbs3_preload::api::{JobView, PreloadJobSpec};
 
 use super::admin_limits::admin_limits;
@@ -28,35 +25,14 @@ use crate::process::RunningProcess;
 use crate::signed_request::RequestSigner;
 
 const PATH: &str = "/v1/preload";
-/// After it resources are listed again, so that one that is deleted need not wait for all others.
-const ROUND_MAX: Duration = Duration::from_secs(30);
 
 /// Follows resources until it is told to stop.
 pub async fn run_controller(config: RootSettings, started: RunningProcess) -> anyhow::Result<()> {
-    let ControllerSettings {
-        admin_listen,
-        api_server,
-        api_ca_file,
-        api_token_file,
-        endpoint,
-        region,
-        look_every,
-        retry_max,
-        stop_for,
-        deadline,
-        concurrency_max,
-        resources_max,
-    } = config.controller;
-    let endpoint = endpoint.context("controller.endpoint is missing")?;
-    let api = ApiServer::new(ApiServerAddress {
-        url: api_server,
-        ca_file: api_ca_file,
-        token_file: api_token_file,
-        deadline: deadline.0,
-    });
-    let gateway = SignedGateway::new(&endpoint, region)?;
+    let settings = config.controller;
+    let endpoint = settings.endpoint.as_deref().context("controller.endpoint is missing")?;
+    let gateway = SignedGateway::new(endpoint, settings.region.clone())?;
     let admin_socket = ListenEndpoint {
-        address: admin_listen,
+        address: settings.admin_listen,
         address_setting: "controller.admin_listen",
         device: None,
         device_setting: "",
@@ -64,16 +40,8 @@ pub async fn run_controller(config: RootSettings, started: RunningProcess) -> an
     .open_listener()?;
     let admin_address = admin_socket.local_addr()?;
     let registry = Registry::new();
-    let options = ControllerOptions {
-        look_every: look_every.0,
-        retry_max: retry_max.0,
-        stop_for: stop_for.0,
-        concurrency_max: usize::from(concurrency_max),
-        resources_max: resources_max as usize,
-        round_max: ROUND_MAX,
-    };
     let metrics = Arc::new(ControllerMetrics::new(&registry)?);
-    let controller = PreloadController::new(api, Arc::new(gateway), options, metrics);
+    let controller = PreloadController::new(settings, Arc::new(gateway), metrics);
     let listed = controller.clone();
     let readiness = vec![
         ReadinessCheck::until_shutdown(started.stop.clone()),

@@ -9,18 +9,13 @@ use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_certificates::NodeRole;
-use verbs3_config::{
-    CoordinatorConsoleSettings, CoordinatorHotSettings, CoordinatorSettings, CoordinatorStoreKind,
-    CoordinatorStoreSettings, RootSettings,
-};
-use verbs3_coordinator::hot_block_table::HotOptions;
-use verbs3_coordinator::membership::ClusterOptions;
+use verbs3_config::RootSettings;
 use verbs3_coordinator::store::SharedClusterStore;
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore, EtcdUser};
 use verbs3_coordinator::store::file::FileStore;
 use verbs3_coordinator::{
-    ClusterClaimError, ConsoleOptions, ConsoleUsers, CoordinatorError, CoordinatorOptions,
-    RelayQueueOptions,
+    ClusterClaimError, ConsoleUsers, CoordinatorError, CoordinatorOptions, CoordinatorSettings,
+    CoordinatorStoreKind, CoordinatorStoreSettings,
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
@@ -149,103 +144,22 @@ pub fn coordinator_options(
     cluster: &TrustedCluster,
     listen: SocketAddr,
 ) -> anyhow::Result<CoordinatorOptions> {
-    let CoordinatorSettings {
-        listen: _,
-        admin_listen: _,
-        advertise,
-        lease,
-        outage,
-        gather,
-        move_for,
-        leadership,
-        clock_skew,
-        workers_max,
-        connections_max,
-        unproven_connections_max,
-        unproven_per_address_max,
-        proof_deadline,
-        notification_token_file,
-        wait_max,
-        relays_max,
-        relays_memory,
-        store: _,
-        preload: _,
-        console,
-        hot,
-    } = coordinator;
-    let advertise = match advertise {
+    let advertise = match &coordinator.advertise {
         Some(url) => url.trim_end_matches('/').to_owned(),
         None => format!("{}://{}", cluster.tls.url_scheme(), advertised_address(listen)?),
     };
+    let token = coordinator.notification_token_file.as_deref().map(read_token).transpose()?;
+    let users = coordinator.console.users.as_deref().map(ConsoleUsers::read_file).transpose();
     Ok(CoordinatorOptions {
         name: cluster.name.clone(),
         secrets: cluster.proof_secrets(),
         tls: cluster.coordinator_tls(),
-        notification_token: notification_token_file.as_deref().map(read_token).transpose()?,
+        notification_token: token,
         advertise,
-        cluster: ClusterOptions {
-            lease: lease.0,
-            outage: outage.0,
-            gather: gather.0,
-            move_for: move_for.0,
-            replicas: cluster.replicas,
-            workers_max: *workers_max as usize,
-        },
-        hot: hot_options(hot),
-        leadership: leadership.0,
-        clock_skew: clock_skew.0,
-        connections_max: *connections_max as usize,
-        unproven_connections_max: *unproven_connections_max as usize,
-        unproven_per_address_max: *unproven_per_address_max as usize,
-        proof_deadline: proof_deadline.0,
-        wait_max: wait_max.0,
-        relays: RelayQueueOptions {
-            words_max: *relays_max as usize,
-            bytes_max: usize::try_from(relays_memory.0).unwrap_or(usize::MAX),
-        },
-        console: console_options(console)?,
+        replicas: cluster.replicas,
+        console_users: users.context("coordinator.console.users")?,
+        settings: coordinator.clone(),
     })
-}
-
-fn console_options(console: &CoordinatorConsoleSettings) -> anyhow::Result<Option<ConsoleOptions>> {
-    let CoordinatorConsoleSettings {
-        users,
-        plain,
-        sessions_max,
-        session_idle,
-        session_age,
-        report_every,
-    } = console;
-    let Some(file) = users else { return Ok(None) };
-    Ok(Some(ConsoleOptions {
-        users: ConsoleUsers::read_file(file).context("coordinator.console.users")?,
-        plain_allowed: *plain,
-        sessions_max: *sessions_max as usize,
-        session_idle: session_idle.0,
-        session_age: session_age.0,
-        report_every: report_every.0,
-    }))
-}
-
-fn hot_options(hot: &CoordinatorHotSettings) -> HotOptions {
-    let CoordinatorHotSettings {
-        rate,
-        workers_max,
-        blocks_max,
-        reported_max,
-        report_every,
-        cool_for,
-        good_for,
-    } = hot;
-    HotOptions {
-        rate_per_worker: rate.0,
-        workers_max: *workers_max,
-        blocks_max: *blocks_max as usize,
-        reported_max: *reported_max as usize,
-        report_every: report_every.0,
-        cool_for: cool_for.0,
-        good_for: good_for.0,
-    }
 }
 
 /// Where this process reaches what it listens at itself.

@@ -17,7 +17,7 @@ use verbs3_gateway::mount::{self, AttributeFreshness, MountTable};
 use verbs3_gateway::{
     GatewayParts, GatewaySettings, GatewayTlsSettings, HttpListener, ReadinessCheck, TlsFiles,
 };
-use verbs3_telemetry::TelemetryHandle;
+use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
 use verbs3_ufs::Ufs;
 
 use super::activity_reporter::ActivityReporter;
@@ -90,12 +90,9 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         .map(|client| tokio::spawn(followers::follow_hot(client, tier.clone(), unfollow.clone())));
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
     let identities = IdentityStore::load_file(file)?;
-    let exported = super::telemetry::start_telemetry(
-        &telemetry,
-        "verbs3-gateway",
-        &random_instance_id(),
-        &registry,
-    )?;
+    let instance = random_instance_id();
+    let source = TelemetrySource { service: "verbs3-gateway", instance: &instance };
+    let exported = TelemetryHandle::start(&telemetry, source, &registry)?;
     let parts = GatewayParts {
         mounts: build_mounts(&mount, &stores)?,
         identities,
@@ -170,7 +167,9 @@ impl ServingGateway {
     pub async fn drain_gateway(self, drain_for: Duration) {
         self.gateway.shutdown(drain_for).await;
         self.tier.shutdown().await;
-        super::telemetry::shutdown_telemetry(self.telemetry).await;
+        if let Some(telemetry) = self.telemetry {
+            telemetry.shutdown().await;
+        }
     }
 }
 

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
-use verbs3_config::{
-    GatewayPeersSettings, MemorySettings, TcpSettings, VerbsSettings, WorkerNeighboursSettings,
-    WorkerSettings,
-};
+use verbs3_config::{MemorySettings, WorkerNeighboursSettings, WorkerSettings};
 use verbs3_coordinator_client::{MemberPeers, RESOLVE_PAUSE};
 use verbs3_protocol::{BlockGeometry, ClusterMember, WorkerId};
+use verbs3_rdma::settings::{PeerSettings, TcpSettings, VerbsSettings};
 
 use super::map_arena;
 use super::tier::WorkerConnector;
@@ -56,8 +54,7 @@ pub async fn start_neighbourhood(
     let arena = map_arena(&memory, 1, geometry)?;
     // As gateways reach workers by default.
     let ways =
-        WorkerConnector::to_workers(cluster, tcp, verbs, &GatewayPeersSettings::default(), &arena)
-            .await?;
+        WorkerConnector::to_workers(cluster, tcp, verbs, &PeerSettings::default(), &arena).await?;
     let options = NeighbourOptions {
         geometry,
         wait_max: wait_max.0,

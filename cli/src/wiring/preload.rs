@@ -8,15 +8,12 @@ use prometheus::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::CacheTierClient;
-use verbs3_config::{
-    AttributesTtl, CoordinatorPreloadSettings, GatewayPeersSettings, GatewayTierSettings,
-    MemorySettings, MountSettings, TcpSettings, UfsSettings, VerbsSettings,
-};
+use verbs3_config::{AttributesTtl, GatewayTierSettings, MemorySettings, MountSettings};
 use verbs3_coordinator::PreloadSetup;
 use verbs3_preload::metrics::PreloadMetrics;
-use verbs3_preload::{PreloadMountTable, PreloadOptions};
-use verbs3_protocol::BlockGeometry;
-use verbs3_ufs::Ufs;
+use verbs3_preload::{CoordinatorPreloadSettings, PreloadMountTable, PreloadOptions};
+use verbs3_rdma::settings::{PeerSettings, TcpSettings, VerbsSettings};
+use verbs3_ufs::{Ufs, UfsSettings};
 
 use super::tier::WorkerConnector;
 use super::trusted_cluster::TrustedCluster;
@@ -76,8 +73,7 @@ pub async fn start_preload(
     verbs3_rdma::metrics::register_arena(registry, arena.clone())?;
     let stores = stores::open_stores(ufs, registry).await?;
     let ways = Arc::new(
-        WorkerConnector::to_workers(cluster, tcp, verbs, &GatewayPeersSettings::default(), &arena)
-            .await?,
+        WorkerConnector::to_workers(cluster, tcp, verbs, &PeerSettings::default(), &arena).await?,
     );
     let tier = tier::start_tier(
         &GatewayTierSettings::default(),
@@ -107,45 +103,12 @@ pub fn build_preload(
     registry: &Registry,
 ) -> anyhow::Result<PreloadSetup> {
     Ok(PreloadSetup {
-        options: preload_options(preload, tier.tier_options().geometry),
+        options: PreloadOptions::new(preload.clone()),
         tier,
         mounts: Arc::new(mount_table(mounts, stores)?),
         metrics: PreloadMetrics::new(registry)
             .context("can't register the metrics of preload jobs")?,
     })
-}
-
-fn preload_options(
-    preload: &CoordinatorPreloadSettings,
-    geometry: BlockGeometry,
-) -> PreloadOptions {
-    let CoordinatorPreloadSettings {
-        jobs_running_max,
-        jobs_max,
-        notified_jobs_max,
-        jobs_per_owner_max,
-        blocks_per_ufs_max,
-        objects_max,
-        patience,
-        memory,
-        failures,
-        failures_max,
-    } = preload;
-    PreloadOptions {
-        jobs_running_max: *jobs_running_max as usize,
-        jobs_max: *jobs_max as usize,
-        notified_jobs_max: *notified_jobs_max as usize,
-        jobs_per_owner_max: *jobs_per_owner_max as usize,
-        blocks_per_ufs_max: *blocks_per_ufs_max as usize,
-        objects_max: *objects_max as usize,
-        reads_max: usize::try_from(memory.0 / (2 * u64::from(geometry.block_bytes)))
-            .unwrap_or(usize::MAX)
-            .max(1),
-        patience: patience.0,
-        failures_folder: Some(failures.clone()),
-        failures_bytes_max: failures_max.0,
-        ..PreloadOptions::default()
-    }
 }
 
 fn mount_table(

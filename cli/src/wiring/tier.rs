@@ -8,14 +8,12 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus::Registry;
 use verbs3_client::{CacheTierClient, HealthOptions, TierOptions};
-use verbs3_config::{
-    ClusterSettings, ClusterWorkerSettings, GatewayPeersSettings, GatewayTierSettings, TcpSettings,
-    VerbsSettings,
-};
+use verbs3_config::{ClusterSettings, ClusterWorkerSettings, GatewayTierSettings};
 use verbs3_coordinator_client::{PeerSource, resolve_address};
 use verbs3_protocol::{BlockGeometry, PlacementMap, PlacementMember, WorkerId};
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::peer::{BackoffOptions, PeerOptions, QueuePairs, RestOptions, TransportPeer};
+use verbs3_rdma::peer::{PeerOptions, QueuePairs, TransportPeer};
+use verbs3_rdma::settings::{PeerSettings, TcpSettings, VerbsSettings};
 use verbs3_rdma::transport::PeerAddress;
 
 use super::transports::RequesterTransports;
@@ -70,12 +68,13 @@ impl WorkerConnector {
         cluster: &TrustedCluster,
         tcp: &TcpSettings,
         verbs: &VerbsSettings,
-        peers: &GatewayPeersSettings,
+        peers: &PeerSettings,
         arena: &Arena,
     ) -> anyhow::Result<Self> {
         let requesters =
             RequesterTransports::new(tcp, verbs, cluster, &gateway_name(), arena).await?;
-        let options = peer_options(peers, verbs);
+        let queue_pairs = QueuePairs::new(verbs.connections_max as usize);
+        let options = PeerOptions { settings: *peers, queue_pairs };
         let dialling = Some(PeerFactory { requesters, options });
         let mut ways = Self { members: cluster_members(cluster), peers: HashMap::new(), dialling };
         for ClusterWorkerSettings { id, address, weight: _, zone: _ } in &cluster.workers {
@@ -165,41 +164,6 @@ pub fn start_tier(
         .context("cluster.workers can't be used")?;
     CacheTierClient::new(options, placement, ways.peers.clone(), arena, registry)
         .context("can't make the client of the tier")
-}
-
-fn peer_options(peers: &GatewayPeersSettings, verbs: &VerbsSettings) -> PeerOptions {
-    let GatewayPeersSettings {
-        connections_max,
-        calls_per_connection,
-        idle_max,
-        upgrade_wait,
-        pause_min,
-        pause_max,
-        stable_after,
-        rest_errors_max,
-        rest_window,
-        rest_min,
-        rest_max,
-    } = peers;
-    PeerOptions {
-        connections_max: *connections_max as usize,
-        calls_per_connection: *calls_per_connection as usize,
-        idle_max: idle_max.0,
-        upgrade_wait: upgrade_wait.0,
-        backoff: BackoffOptions {
-            pause_min: pause_min.0,
-            pause_max: pause_max.0,
-            stable_after: stable_after.0,
-        },
-        rest: RestOptions {
-            errors_max: *rest_errors_max,
-            window: rest_window.0,
-            rest_min: rest_min.0,
-            rest_max: rest_max.0,
-            ..RestOptions::default()
-        },
-        queue_pairs: QueuePairs::new(verbs.connections_max as usize),
-    }
 }
 
 /// For the workers' logs.

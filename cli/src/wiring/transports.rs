@@ -14,15 +14,13 @@ use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, Shared, join_all};
 use futures::stream::FuturesUnordered;
 use tokio::runtime::Handle;
-use verbs3_config::{
-    FeatureSwitch, ProcessSettings, TcpSettings, VerbsMode, VerbsSettings, WorkerSettings,
-    WorkerShmSettings,
-};
+use verbs3_config::{ProcessSettings, WorkerSettings};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::CallOptions;
 use verbs3_rdma::peer::{ShmWay, TransportWays, WaysProvider};
 use verbs3_rdma::rails::{self, RailPort};
-use verbs3_rdma::shm::{PinQuota, ShmOptions, ShmServer, ShmServerOptions, ShmTransport};
+use verbs3_rdma::settings::{TcpSettings, VerbsMode, VerbsSettings};
+use verbs3_rdma::shm::{ShmServer, ShmServerOptions, ShmTransport};
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{CallService, PeerTransport};
 use verbs3_rdma::verbs::{
@@ -54,7 +52,7 @@ impl RequesterTransports {
     ) -> anyhow::Result<Self> {
         let options = tcp_options(tcp, cluster, name);
         let calls = options.calls.clone();
-        let shm = ShmTransport::new(ShmOptions { calls: calls.clone() });
+        let shm = ShmTransport::new(calls.clone());
         let mut transports: Vec<Arc<dyn PeerTransport>> =
             vec![Arc::new(TcpTransport::new(options)), Arc::new(shm)];
         let places = places_of(verbs)?;
@@ -130,16 +128,8 @@ impl WorkerServers {
             rails: addresses.current_addresses(),
             ticket: None,
         });
-        let TcpSettings { connections_max, handshakes_max, handshakes_per_address_max, .. } = tcp;
-        let options = TcpServerOptions {
-            tcp: tcp_options,
-            ways: ways.clone(),
-            connections_max: *connections_max as usize,
-            handshakes_max: *handshakes_max as usize,
-            handshakes_per_address_max: *handshakes_per_address_max as usize,
-            drain_deadline,
-            runtimes,
-        };
+        let options =
+            TcpServerOptions { tcp: tcp_options, ways: ways.clone(), drain_deadline, runtimes };
         let tcp =
             TcpServer::bind(worker.listen, options, service).await.context("worker.listen")?;
         let socket = shm.as_ref().map(|shm| shm.socket_path().display().to_string());
@@ -185,17 +175,15 @@ async fn serve_shm(
     arena: &Arena,
     service: &Arc<dyn CallService>,
 ) -> Option<ShmServer> {
-    let WorkerShmSettings { enabled, socket, connections_max, pins_max, pinned_max, copy_max } =
-        &worker.shm;
-    if !enabled {
+    let settings = &worker.shm;
+    if !settings.enabled {
         return None;
     }
+    let socket = &settings.socket;
     let options = ShmServerOptions {
-        connections_max: *connections_max as usize,
         drain_deadline,
-        quota: PinQuota { pins_max: *pins_max, bytes_max: pinned_max.0 },
-        copy_bytes_max: copy_max.as_usize(),
-        ..ShmServerOptions::new(ShmOptions { calls })
+        settings: settings.clone(),
+        ..ShmServerOptions::new(calls)
     };
     let path = socket.clone().unwrap_or_else(|| default_socket(&worker.id));
     let made = async {
@@ -248,8 +236,6 @@ fn serve_rails(
         let options = VerbsServerOptions {
             verbs: verbs_options(verbs, calls.clone(), polling.as_ref()),
             connections_max: (verbs.connections_max as usize).div_ceil(places.len()),
-            handshakes_max: usize::from(u16::try_from(verbs.handshakes_max).unwrap_or(u16::MAX)),
-            handshakes_per_address_max: verbs.handshakes_per_address_max as usize,
             drain_deadline,
         };
         let name = place.rail_name().to_owned();
@@ -378,94 +364,17 @@ fn verbs_options(
     calls: CallOptions,
     polling: Option<&PinnedRuntime>,
 ) -> VerbsOptions {
-    let VerbsSettings {
-        // Decide whether and where.
-        mode: _,
-        rails: _,
-        port: _,
-        // Became `start_polling`.
-        poll_cpus: _,
-        // The cap of the peers, and the server's.
-        connections_max: _,
-        handshakes_max: _,
-        handshakes_per_address_max: _,
-        receive_count,
-        receive_buffer,
-        shared_receive,
-        shared_receives,
-        windows,
-        data_tags,
-        relaxed_ordering,
-        send_queue,
-        inline_max,
-        ack_timeout,
-        retry_count,
-        rnr_retry,
-        path_mtu_max,
-        tos,
-        busy_poll,
-        heartbeat,
-        reopen_max,
-    } = verbs;
-    let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
-    VerbsOptions {
-        calls,
-        receive_count: *receive_count,
-        receive_bytes: short(*receive_buffer),
-        shared_receive: *shared_receive == FeatureSwitch::Auto,
-        shared_receives: *shared_receives,
-        windows: *windows == FeatureSwitch::Auto,
-        data_tags: *data_tags,
-        relaxed_ordering: *relaxed_ordering == FeatureSwitch::Auto,
-        send_queue: *send_queue,
-        inline_bytes: short(*inline_max),
-        ack_timeout: *ack_timeout,
-        retry_count: *retry_count,
-        rnr_retry: *rnr_retry,
-        path_mtu_max: *path_mtu_max,
-        tos: *tos,
-        busy_poll: busy_poll.0,
-        heartbeat: heartbeat.0,
-        reopen_max: reopen_max.0,
-        runtime: polling.map(PinnedRuntime::runtime_handle),
-    }
+    let runtime = polling.map(PinnedRuntime::runtime_handle);
+    VerbsOptions { calls, settings: verbs.clone(), runtime }
 }
 
-/// The TCP transport of a process that calls itself `rail_name`.
+/// The TCP transport of a process that calls itself `name`.
 fn tcp_options(tcp: &TcpSettings, cluster: &TrustedCluster, name: &str) -> TcpOptions {
-    let TcpSettings {
-        bind_device,
-        bind_address,
-        connect_deadline,
-        calls_in_flight_max,
-        frame_max,
-        write_queue_max,
-        cancel_ack_deadline,
-        keepalive_idle,
-        keepalive_interval,
-        send_stall_max,
-        // The server's.
-        connections_max: _,
-        handshakes_max: _,
-        handshakes_per_address_max: _,
-    } = tcp;
     let calls = CallOptions {
         secret: cluster.handshake_secret(),
         name: name.to_owned(),
-        connect_deadline: connect_deadline.0,
-        calls_in_flight_max: *calls_in_flight_max,
-        frame_bytes_max: u32::try_from(frame_max.0).unwrap_or(u32::MAX),
-        write_queue_bytes_max: write_queue_max.as_usize(),
-        cancel_ack_deadline: cancel_ack_deadline.0,
+        settings: tcp.clone(),
         tickets: cluster.ticket_rules(),
     };
-    TcpOptions {
-        calls,
-        keepalive_idle: keepalive_idle.0,
-        keepalive_interval: keepalive_interval.0,
-        send_stall_max: send_stall_max.0,
-        bind_device: bind_device.clone(),
-        bind_address: *bind_address,
-        tls: cluster.tcp_tls(),
-    }
+    TcpOptions { calls, tls: cluster.tcp_tls() }
 }

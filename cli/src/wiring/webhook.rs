@@ -6,10 +6,10 @@ use anyhow::Context;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_certificates::{ListenerCertificates, TlsFiles};
-use verbs3_config::{RootSettings, WebhookSettings, WebhookTlsSettings};
+use verbs3_config::RootSettings;
 use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
+use verbs3_kubernetes::WebhookServer;
 use verbs3_kubernetes::metrics::WebhookMetrics;
-use verbs3_kubernetes::{InjectionRules, WebhookLimits, WebhookServer};
 
 use super::admin_limits::admin_limits;
 use super::listen_endpoint::ListenEndpoint;
@@ -17,21 +17,8 @@ use crate::process::RunningProcess;
 
 /// Serves until it is told to stop.
 pub async fn run_webhook(config: RootSettings, started: RunningProcess) -> anyhow::Result<()> {
-    let WebhookSettings {
-        listen,
-        admin_listen,
-        endpoint,
-        region,
-        credentials_secret,
-        connections_max,
-        connections_per_address_max,
-        deadline,
-        body_deadline,
-        review_max,
-        reviews_max,
-        tls,
-    } = config.webhook;
-    let WebhookTlsSettings { certificate, key } = tls;
+    let settings = config.webhook;
+    let (certificate, key) = (settings.tls.certificate.clone(), settings.tls.key.clone());
     let files = TlsFiles {
         certificate: certificate.context("webhook.tls.certificate is missing")?,
         key: key.context("webhook.tls.key is missing")?,
@@ -41,24 +28,12 @@ pub async fn run_webhook(config: RootSettings, started: RunningProcess) -> anyho
         ListenEndpoint { address, address_setting, device: None, device_setting: "" }
             .open_listener()
     };
-    let socket = open(listen, "webhook.listen")?;
-    let admin_socket = open(admin_listen, "webhook.admin_listen")?;
+    let socket = open(settings.listen, "webhook.listen")?;
+    let admin_socket = open(settings.admin_listen, "webhook.admin_listen")?;
     let addresses = (socket.local_addr()?, admin_socket.local_addr()?);
     let registry = Registry::new();
     let server = WebhookServer {
-        rules: InjectionRules {
-            endpoint,
-            region: Some(region).filter(|region| !region.is_empty()),
-            credentials_secret,
-        },
-        limits: WebhookLimits {
-            connections_max: connections_max as usize,
-            per_address_max: connections_per_address_max as usize,
-            deadline: deadline.0,
-            body_deadline: body_deadline.0,
-            review_bytes_max: review_max.as_usize(),
-            reviews_max: reviews_max as usize,
-        },
+        settings,
         certificates: Arc::new(certificates),
         metrics: Arc::new(WebhookMetrics::new(&registry)?),
         stop: started.stop.clone(),

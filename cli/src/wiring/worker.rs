@@ -16,7 +16,7 @@ use verbs3_coordinator_client::api::{
 };
 use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
 use verbs3_protocol::{Epoch, PlacementMap, WorkerId};
-use verbs3_telemetry::TelemetryHandle;
+use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
 
 use super::activity_reporter::ActivityReporter;
 use super::admin_limits::admin_limits;
@@ -71,8 +71,8 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let parts = WorkerParts { geometry, askers, arena: arena.clone(), volumes };
     let cache = CacheWorker::new(&worker, parts, &registry).context("can't start the worker")?;
 
-    let telemetry =
-        super::telemetry::start_telemetry(&telemetry, "verbs3-worker", &worker.id, &registry)?;
+    let source = TelemetrySource { service: "verbs3-worker", instance: &worker.id };
+    let telemetry = TelemetryHandle::start(&telemetry, source, &registry)?;
     if let Some(tracer) = telemetry.as_ref().map(TelemetryHandle::request_tracer) {
         cache.trace_with(tracer);
     }
@@ -138,7 +138,9 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     servers.shutdown().await;
     cache.shutdown().await;
     reactors.shutdown();
-    super::telemetry::shutdown_telemetry(telemetry).await;
+    if let Some(telemetry) = telemetry {
+        telemetry.shutdown().await;
+    }
     followed.shutdown().await?;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")

@@ -1,8 +1,8 @@
 //! Checks of `[controller]`.
 
 use super::coordinator::check_url;
-use crate::controller::ControllerSettings;
 use crate::process_role::ProcessRole;
+use verbs3_kubernetes::ControllerSettings;
 use verbs3_settings::CheckFindings;
 
 pub(super) fn check_controller(

@@ -1,7 +1,7 @@
 //! Checks of `[coordinator]`.
 
-use crate::coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
 use crate::process_role::ProcessRole;
+use verbs3_coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
 use verbs3_settings::CheckFindings;
 
 pub(super) fn check_coordinator(

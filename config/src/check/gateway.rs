@@ -6,9 +6,10 @@ use super::check_device;
 use crate::cluster::ClusterSettings;
 use crate::process_role::ProcessRole;
 use verbs3_gateway::{
-    GatewayLendingSettings, GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings,
-    GatewaySettings, GatewayTierSettings, GatewayTlsSettings,
+    GatewayLendingSettings, GatewayLimitsSettings, GatewayReadSettings, GatewaySettings,
+    GatewayTierSettings, GatewayTlsSettings,
 };
+use verbs3_rdma::settings::PeerSettings;
 use verbs3_settings::{CheckFindings, MemorySettings, TimePeriod};
 
 pub(super) fn check_gateway(
@@ -99,8 +100,8 @@ fn check_lending(lending: &GatewayLendingSettings, findings: &mut CheckFindings)
     }
 }
 
-fn check_peers(peers: &GatewayPeersSettings, findings: &mut CheckFindings) {
-    let GatewayPeersSettings { pause_min, pause_max, .. } = peers;
+fn check_peers(peers: &PeerSettings, findings: &mut CheckFindings) {
+    let PeerSettings { pause_min, pause_max, .. } = peers;
     if pause_min > pause_max {
         findings.add_error(
             "gateway.peers.pause_min",

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use super::certificates::{check_listener_certificate, check_node_certificate};
 use crate::cluster_tls::ClusterTlsSettings;
-use crate::coordinator::CoordinatorStoreSettings;
 use crate::environment::EnvironmentLayer;
 use crate::process_role::ProcessRole;
 use crate::root::RootSettings;
-use crate::telemetry::TelemetrySettings;
-use crate::ufs::{CredentialsKind, CredentialsSettings, UfsKind, UfsSettings};
+use verbs3_coordinator::CoordinatorStoreSettings;
 use verbs3_gateway::GatewaySettings;
 use verbs3_settings::CheckFindings;
+use verbs3_telemetry::TelemetrySettings;
+use verbs3_ufs::{CredentialsKind, CredentialsSettings, UfsKind, UfsSettings};
 
 pub(super) fn check_surroundings(
     config: &RootSettings,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::mount::{AttributesTtl, CoherenceSetting, MountSettings};
 use crate::process_role::ProcessRole;
-use crate::ufs::UfsSettings;
 use verbs3_settings::{CheckFindings, suggest_name};
+use verbs3_ufs::UfsSettings;
 
 pub(super) fn check_mounts(
     mounts: &[MountSettings],

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::ufs::{UfsKind, UfsSettings};
 use verbs3_settings::CheckFindings;
+use verbs3_ufs::{UfsKind, UfsSettings};
 
 /// Where a store is, however it is spelled. What name service or routing make of it is not known
 /// here.

@@ -1,7 +1,7 @@
 //! Checks of `[telemetry]`.
 
-use crate::telemetry::{TelemetryOtlpSettings, TelemetrySettings};
 use verbs3_settings::CheckFindings;
+use verbs3_telemetry::{TelemetryOtlpSettings, TelemetrySettings};
 
 pub(super) fn check_telemetry(telemetry: &TelemetrySettings, findings: &mut CheckFindings) {
     let TelemetrySettings { otlp } = telemetry;

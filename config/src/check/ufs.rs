@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::process_role::ProcessRole;
-use crate::ufs::{
+use verbs3_settings::CheckFindings;
+use verbs3_ufs::{
     CredentialsKind, CredentialsSettings, UfsCircuitSettings, UfsKind, UfsLimitsSettings,
     UfsRetriesSettings, UfsSettings,
 };
-use verbs3_settings::CheckFindings;
 
 pub(super) fn check_ufs_list(
     list: &[UfsSettings],

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::verbs::{VerbsMode, VerbsSettings};
-use verbs3_cache_worker::{WorkerSettings, WorkerShmSettings};
+use verbs3_cache_worker::WorkerSettings;
 use verbs3_gateway::GatewaySettings;
+use verbs3_rdma::settings::{ShmSettings, VerbsMode, VerbsSettings};
 use verbs3_settings::CheckFindings;
 
 /// What a welcome has room for; more than any host has.
@@ -103,8 +103,8 @@ fn check_rail(rail: &str) -> Result<(), &'static str> {
     }
 }
 
-fn check_shm(shm: &WorkerShmSettings, findings: &mut CheckFindings) {
-    let WorkerShmSettings { socket, .. } = shm;
+fn check_shm(shm: &ShmSettings, findings: &mut CheckFindings) {
+    let ShmSettings { socket, .. } = shm;
     let at = |field: &str| format!("worker.shm.{field}");
     if let Some(socket) = socket {
         let fits = socket.to_str().is_some_and(|text| {

@@ -2,7 +2,7 @@
 
 use super::certificates::check_pair;
 use crate::process_role::ProcessRole;
-use crate::webhook::{WebhookSettings, WebhookTlsSettings};
+use verbs3_kubernetes::{WebhookSettings, WebhookTlsSettings};
 use verbs3_settings::CheckFindings;
 
 pub(super) fn check_webhook(

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use verbs3_pacing::GrowingPause;
 use verbs3_protocol::BlockHash;
 
 use crate::api::PREFIX;
-use crate::backoff::CoordinatorBackoff;
 use crate::client::CoordinatorClient;
 use crate::hot_blocks::HotList;
 
@@ -43,7 +43,7 @@ impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
     }
 
     async fn follow_list(&mut self) {
-        let mut pause = CoordinatorBackoff::new(PAUSE_MIN, PAUSE_MAX);
+        let mut pause = GrowingPause::new(PAUSE_MIN, PAUSE_MAX);
         let mut good_for = Duration::ZERO;
         loop {
             let path = format!("{PREFIX}/hot?seen={}&wait_ms={}", self.version, WAIT.as_millis());
@@ -59,13 +59,13 @@ impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
                         (self.adopt)(blocks.into_iter().collect());
                     }
                     self.good_until = Some(Instant::now() + good_for);
-                    pause.reset_delay();
+                    pause.reset_pause();
                 }
                 Err(error) => {
                     // The map's follower already warns about absent coordinators.
                     tracing::debug!(%error, "the list of hot blocks can't be followed");
                     self.expire_list();
-                    pause.sleep_delay().await;
+                    tokio::time::sleep(pause.next_jittered(rand::random())).await;
                 }
             }
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use verbs3_pacing::GrowingPause;
 use verbs3_protocol::{Epoch, MemberRoster, PlacementMap};
 
 use crate::api::{
@@ -80,7 +81,7 @@ impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
     /// Holds the lease until told to stop, then leaves: the worker answers for attributes no more,
     /// though it serves blocks.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut pause = PAUSE_MIN;
+        let mut pause = GrowingPause::new(PAUSE_MIN, PAUSE_MAX);
         loop {
             let sent = BootLeaseClock.latest_now();
             let Some(asked) = stop.run_until_cancelled(self.request_lease()).await else { break };
@@ -88,7 +89,7 @@ impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
                 Ok(granted) => {
                     self.registered = true;
                     self.hot_wish = granted.hot;
-                    pause = PAUSE_MIN;
+                    pause.reset_pause();
                     let news = granted.prepare.is_some()
                         || granted.activation.is_some()
                         || !granted.words.is_empty();
@@ -156,7 +157,7 @@ impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
     }
 
     /// Logs, and says how long to wait.
-    fn handle_refusal(&mut self, error: &AskError, pause: &mut Duration) -> Duration {
+    fn handle_refusal(&mut self, error: &AskError, pause: &mut GrowingPause) -> Duration {
         match error.refusal_kind() {
             Some(CoordinatorRefusalKind::Unknown) => {
                 tracing::info!("the coordinator does not know this worker; registering");
@@ -179,9 +180,7 @@ impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
             None => {
                 tracing::warn!(%error, "no lease can be had; the worker goes on with its last map");
                 // Not all of a cluster at once.
-                let rest = pause.mul_f64(rand::random_range(0.5..1.0));
-                *pause = (*pause * 2).min(PAUSE_MAX);
-                rest
+                pause.next_jittered(rand::random())
             }
         }
     }

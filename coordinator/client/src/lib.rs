@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
-mod backoff;
 mod client;
 mod cluster_secrets;
 mod connector;

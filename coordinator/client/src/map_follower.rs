@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use verbs3_pacing::GrowingPause;
 use verbs3_protocol::{Epoch, MemberRoster};
 
 use crate::api::{MapAnswer, PREFIX};
-use crate::backoff::CoordinatorBackoff;
 use crate::client::CoordinatorClient;
 
 /// How long a coordinator may wait for news before it answers that there is none.
@@ -48,7 +48,7 @@ impl MapFollower {
     }
 
     async fn follow_map(self) {
-        let mut pause = CoordinatorBackoff::new(PAUSE_MIN, PAUSE_MAX);
+        let mut pause = GrowingPause::new(PAUSE_MIN, PAUSE_MAX);
         loop {
             let known = self.sender.borrow().clone();
             let epoch = known.as_ref().map_or(Epoch(0), |known| known.epoch);
@@ -68,9 +68,9 @@ impl MapFollower {
                 }
             };
             if failed {
-                pause.sleep_delay().await;
+                tokio::time::sleep(pause.next_jittered(rand::random())).await;
             } else {
-                pause.reset_delay();
+                pause.reset_pause();
             }
         }
     }

@@ -2,13 +2,13 @@
 //! asks for that.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use verbs3_client::{
     BypassReason, OpenOutcome, OpenRequest, OpenedObject, SpanItem, SpanRead, SpanRequest,
     WarmRequest,
 };
+use verbs3_pacing::GrowingPause;
 use verbs3_protocol::{
     BlockIndex, BlockSpan, CacheVerdict, ContentVersion, ObjectKey, WarmPagesReply,
 };
@@ -17,7 +17,6 @@ use crate::checksum_comparison::ChecksumComparison;
 use crate::load_object::{PreloadItemError, PreloadPiece};
 use crate::object_list::PreloadListItem;
 use crate::preload_run::PreloadRun;
-use crate::retry_pause::jitter_pause;
 
 /// Bytes of an object that are in the tier, and that are not.
 struct PreloadCoverage {
@@ -165,7 +164,7 @@ impl PreloadRun<'_> {
     }
 
     fn begin_retries(&self) -> ReadBackRetries {
-        ReadBackRetries { began: Instant::now(), pause: self.environment.options.pause_min }
+        ReadBackRetries { began: Instant::now(), pause: self.environment.options.pauses }
     }
 
     /// Waits before another try. Fails if no tries are left.
@@ -176,7 +175,7 @@ impl PreloadRun<'_> {
     ) -> Result<(), PreloadItemError> {
         let options = &self.environment.options;
         let is_final = matches!(reason, BypassReason::Uncacheable | BypassReason::Misconfigured);
-        if is_final || tries.began.elapsed() >= options.patience {
+        if is_final || tries.began.elapsed() >= options.settings.patience.0 {
             return Err(PreloadItemError::Failed(format!(
                 "read back: the tier does not give it ({})",
                 reason.as_str()
@@ -184,8 +183,7 @@ impl PreloadRun<'_> {
         }
         self.job.update_counters(|page| page.retries += 1);
         self.environment.metrics.retries.inc();
-        sleep(jitter_pause(tries.pause)).await;
-        tries.pause = (tries.pause * 2).min(options.pause_max);
+        sleep(tries.pause.next_jittered(rand::random())).await;
         Ok(())
     }
 
@@ -248,5 +246,5 @@ fn changed_error() -> PreloadItemError {
 /// Retries of one question or one span.
 struct ReadBackRetries {
     began: Instant,
-    pause: Duration,
+    pause: GrowingPause,
 }

@@ -32,6 +32,9 @@ use crate::options::PreloadOptions;
 use crate::plan::{PreloadPlan, SpecError, deadline_of};
 use crate::run_environment::{PreloadRunEnd, RunEnvironment};
 
+/// Longest job description as JSON, in bytes. The coordinators' store must hold `jobs_max` times
+/// this.
+const SPEC_BYTES_MAX: usize = 64 << 10;
 /// How long a `DELETE` waits for the job's run to end.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 
@@ -98,7 +101,7 @@ impl PreloadEngine {
         let mut runs = JoinSet::new();
         while !self.environment.stop.is_cancelled() {
             let next_deadline = self.end_overdue();
-            while runs.len() < self.environment.options.jobs_running_max {
+            while runs.len() < self.environment.options.settings.jobs_running_max as usize {
                 let Some(job) = self.next() else { break };
                 let engine = self.clone();
                 runs.spawn(async move {
@@ -184,12 +187,8 @@ impl PreloadEngine {
             created_ms,
         };
         let value = serde_json::to_vec(&record).unwrap_or_default();
-        if value.len() > self.environment.options.spec_bytes_max {
-            return Err(SpecError::Long {
-                bytes: value.len(),
-                max: self.environment.options.spec_bytes_max,
-            }
-            .into());
+        if value.len() > SPEC_BYTES_MAX {
+            return Err(SpecError::Long { bytes: value.len(), max: SPEC_BYTES_MAX }.into());
         }
         let taking = self.taking.clone().lock_owned().await;
         // The client may hang up from here on. This engine must still know what is in the store.
@@ -246,7 +245,7 @@ impl PreloadEngine {
             return Ok(());
         }
         let unfinished = self.count_notification_jobs(|job| job.is_waiting() || job.is_running());
-        if unfinished < self.environment.options.notified_jobs_max {
+        if unfinished < self.environment.options.settings.notified_jobs_max as usize {
             return Ok(());
         }
         self.environment.metrics.notified_refused.inc();
@@ -263,7 +262,7 @@ impl PreloadEngine {
             job.record.owner.as_ref() == owner && (job.is_waiting() || job.is_running())
         };
         let unfinished = jobs.values().filter(is_unfinished).count();
-        match unfinished < self.environment.options.jobs_per_owner_max {
+        match unfinished < self.environment.options.settings.jobs_per_owner_max as usize {
             true => Ok(()),
             false => Err(PreloadEngineError::OwnerFull(unfinished)),
         }
@@ -356,7 +355,10 @@ impl PreloadEngine {
         let is_guest =
             |job: &PreloadJob| job.record.owner.is_some() || job.record.id.starts_with(NOTIFIED);
         let guests = jobs.values().filter(|job| job.is_running() && is_guest(job)).count();
-        let has_place = guests < self.environment.options.jobs_running_max.saturating_sub(1).max(1);
+        let has_place = guests
+            < (self.environment.options.settings.jobs_running_max as usize)
+                .saturating_sub(1)
+                .max(1);
         let may_run = |job: &&Arc<PreloadJob>| job.is_waiting() && (has_place || !is_guest(job));
         let waiting = jobs.values().filter(may_run);
         let running_of = |owner: &Option<JobOwner>| match owner {
@@ -382,7 +384,7 @@ impl PreloadEngine {
     async fn make_room(&self) -> Result<(), PreloadEngineError> {
         let oldest = {
             let jobs = self.jobs.lock();
-            if jobs.len() < self.environment.options.jobs_max {
+            if jobs.len() < self.environment.options.settings.jobs_max as usize {
                 return Ok(());
             }
             let over = jobs.values().filter(|job| !job.is_waiting() && !job.is_running());
@@ -404,10 +406,9 @@ impl PreloadEngine {
         self.environment.store.delete_entry(&spec_key(&oldest)).await?;
         self.environment.store.delete_entry(&progress_key(&oldest)).await?;
         self.jobs.lock().remove(&oldest);
-        if let Some(folder) = &self.environment.options.failures_folder {
-            // Most jobs have no such file.
-            let _ = tokio::fs::remove_file(file_of(folder, &oldest)).await;
-        }
+        // Most jobs have no such file.
+        let folder = &self.environment.options.settings.failures;
+        let _ = tokio::fs::remove_file(file_of(folder, &oldest)).await;
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn file_of(folder: &Path, id: &str) -> PathBuf {
 /// length. A file that can't be written does not stop the job: its summary says how many failures
 /// the file lacks.
 pub(crate) async fn append_failures(
-    file: Option<&Path>,
+    file: &Path,
     bytes_max: u64,
     page: &[PreloadFailure],
     failures: &mut PreloadFailureSummary,
@@ -42,10 +42,9 @@ pub(crate) async fn append_failures(
         reason: truncate_text(&failure.reason),
     };
     failures.first.extend(page.iter().take(room).map(short));
-    let Some(file) = file.filter(|_| !page.is_empty()) else {
-        failures.left_out += page.len() as u64;
+    if page.is_empty() {
         return;
-    };
+    }
     if fs::metadata(file).await.map_or(0, |known| known.len()) < *bytes {
         // The file is on the host of the previous leader.
         *bytes = 0;
@@ -100,13 +99,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = file_of(folder.path(), "job");
         let (mut failures, mut bytes) = (PreloadFailureSummary::default(), 0);
-        append_failures(Some(&file), 1 << 20, &[failure(1)], &mut failures, &mut bytes).await;
+        append_failures(&file, 1 << 20, &[failure(1)], &mut failures, &mut bytes).await;
         let persisted = (failures.clone(), bytes);
-        append_failures(Some(&file), 1 << 20, &[failure(2), failure(3)], &mut failures, &mut bytes)
-            .await;
+        append_failures(&file, 1 << 20, &[failure(2), failure(3)], &mut failures, &mut bytes).await;
         // Killed before the page was persisted.
         let (mut failures, mut bytes) = persisted;
-        append_failures(Some(&file), 1 << 20, &[failure(2)], &mut failures, &mut bytes).await;
+        append_failures(&file, 1 << 20, &[failure(2)], &mut failures, &mut bytes).await;
         let text = std::fs::read_to_string(&file).unwrap();
         let listed: Vec<PreloadFailure> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -119,16 +117,10 @@ mod tests {
         let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (mut failures, mut bytes) = (PreloadFailureSummary::default(), 0);
         let page = [failure(1), failure(2)];
-        append_failures(
-            Some(&file_of(here.path(), "job")),
-            1 << 20,
-            &page,
-            &mut failures,
-            &mut bytes,
-        )
-        .await;
+        append_failures(&file_of(here.path(), "job"), 1 << 20, &page, &mut failures, &mut bytes)
+            .await;
         let file = file_of(there.path(), "job");
-        append_failures(Some(&file), 1 << 20, &[failure(3)], &mut failures, &mut bytes).await;
+        append_failures(&file, 1 << 20, &[failure(3)], &mut failures, &mut bytes).await;
         let text = std::fs::read_to_string(&file).unwrap();
         let listed: Vec<PreloadFailure> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -144,7 +136,7 @@ mod tests {
         let (mut failures, mut bytes) = (PreloadFailureSummary::default(), 0);
         let page: Vec<PreloadFailure> = (0..100).map(failure).collect();
         for _ in 0..10 {
-            append_failures(Some(&file), 2000, &page, &mut failures, &mut bytes).await;
+            append_failures(&file, 2000, &page, &mut failures, &mut bytes).await;
         }
         let lines = std::fs::read_to_string(&file).unwrap().lines().count() as u64;
         assert!(bytes <= 2000 && lines > 20, "{bytes} {lines}");

@@ -24,7 +24,6 @@ use crate::metrics::ObjectOutcome;
 use crate::object_list::{self, PreloadListItem, PreloadListPage};
 use crate::plan::PreloadPlan;
 use crate::preload_run::PreloadRun;
-use crate::retry_pause::jitter_pause;
 use crate::run_environment::{PreloadRunEnd, RunEnvironment};
 
 /// How often a job repeats its list. A cluster that never comes to rest needs a person.
@@ -163,10 +162,9 @@ impl PreloadRun<'_> {
             job = id,
             "a preload job begins its list again: workers were started anew, or the map has changed"
         );
-        if let Some(folder) = &self.environment.options.failures_folder {
-            // Failed objects are tried again, and listed again if they fail again.
-            let _ = tokio::fs::remove_file(failure_file::file_of(folder, id)).await;
-        }
+        // Failed objects are tried again, and listed again if they fail again.
+        let folder = &self.environment.options.settings.failures;
+        let _ = tokio::fs::remove_file(failure_file::file_of(folder, id)).await;
         let PreloadCounters { objects, bytes, bytes_loaded, bytes_held, retries, .. } =
             before.counters;
         PreloadProgress {
@@ -248,7 +246,7 @@ impl PreloadRun<'_> {
             return Ok(Some(kept));
         }
         let (options, began) = (&self.environment.options, Instant::now());
-        let mut pause = options.pause_min;
+        let mut pause = options.pauses;
         loop {
             match object_list::fetch_page(
                 &self.plan,
@@ -264,11 +262,10 @@ impl PreloadRun<'_> {
                     }
                     return Ok(page);
                 }
-                Err(error) if error.again && began.elapsed() < options.patience => {
+                Err(error) if error.again && began.elapsed() < options.settings.patience.0 => {
                     tracing::debug!(%error, "a page of a list is asked for again");
                     self.environment.metrics.retries.inc();
-                    sleep(jitter_pause(pause)).await;
-                    pause = (pause * 2).min(options.pause_max);
+                    sleep(pause.next_jittered(rand::random())).await;
                 }
                 Err(error) => return Err(PreloadRunEnd::Failed(error.to_string())),
             }
@@ -305,7 +302,8 @@ impl PreloadRun<'_> {
                 PreloadPhase::Check => Box::pin(self.check_item(item)),
             });
         }
-        let mut work = stream::iter(work).buffer_unordered(self.environment.options.objects_max);
+        let mut work = stream::iter(work)
+            .buffer_unordered(self.environment.options.settings.objects_max as usize);
         while let Some(done) = work.next().await {
             failed.extend(done);
         }
@@ -425,20 +423,11 @@ impl PreloadRun<'_> {
         done: PreloadCounters,
     ) -> Result<(), PreloadRunEnd> {
         let mut progress = self.job.progress_snapshot();
-        let options = &self.environment.options;
-        let file = options
-            .failures_folder
-            .as_deref()
-            .map(|folder| failure_file::file_of(folder, &self.job.record.id));
+        let settings = &self.environment.options.settings;
+        let file = failure_file::file_of(&settings.failures, &self.job.record.id);
+        let bytes_max = settings.failures_max.0;
         let (of, bytes) = (&mut progress.failures, &mut progress.failures_bytes);
-        failure_file::append_failures(
-            file.as_deref(),
-            options.failures_bytes_max,
-            &failed,
-            of,
-            bytes,
-        )
-        .await;
+        failure_file::append_failures(&file, bytes_max, &failed, of, bytes).await;
         progress.counters = sum_counters(&progress.counters, &done);
         progress.cursor = next;
         progress.heard = self.job.worker_lives();

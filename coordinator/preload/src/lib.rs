@@ -26,10 +26,9 @@ mod object_list;
 mod options;
 mod plan;
 mod preload_run;
-mod retry_pause;
 mod run_environment;
+mod settings;
 mod tend_object;
-mod token_bucket;
 
 pub use engine::{PreloadEngine, PreloadEngineError};
 pub use job_record::JobOwner;
@@ -40,3 +39,4 @@ pub use notification::{BucketNotification, NotificationError};
 pub use object_admin::{ObjectAdmin, ObjectError};
 pub use options::PreloadOptions;
 pub use plan::SpecError;
+pub use settings::CoordinatorPreloadSettings;

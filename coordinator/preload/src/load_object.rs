@@ -20,7 +20,6 @@ use crate::mounts::PreloadMount;
 use crate::object_list::PreloadListItem;
 use crate::plan::piece_bytes;
 use crate::preload_run::PreloadRun;
-use crate::retry_pause::jitter_pause;
 
 /// How often an object is loaded anew because it changed.
 const CHANGES_MAX: usize = 3;
@@ -82,7 +81,7 @@ impl PreloadRun<'_> {
         let version = Arc::new(warmed.version);
         let replicas =
             self.plan.replicas.min(self.environment.tier.owners_count(&object, BlockIndex(0)));
-        let most = self.environment.options.blocks_per_ufs_max.max(1);
+        let most = self.environment.options.settings.blocks_per_ufs_max.max(1) as usize;
         let mut loads: FuturesUnordered<BoxFuture<'_, Result<(), PreloadItemError>>> =
             FuturesUnordered::new();
         let mut failed = None;
@@ -222,7 +221,7 @@ impl PreloadRun<'_> {
     ) -> Result<WarmPagesReply, PreloadItemError> {
         let budget = self.environment.block_budget(mount.ufs.ufs_name());
         let (began, mut pause, mut ufs_errors) =
-            (Instant::now(), self.environment.options.pause_min, 0);
+            (Instant::now(), self.environment.options.pauses, 0);
         let mut was_away = false;
         loop {
             let asked = async {
@@ -292,7 +291,7 @@ impl PreloadRun<'_> {
                     }
                 }
             };
-            if began.elapsed() >= self.environment.options.patience {
+            if began.elapsed() >= self.environment.options.settings.patience.0 {
                 return Err(PreloadItemError::Failed(reason));
             }
             tracing::debug!(
@@ -301,11 +300,10 @@ impl PreloadRun<'_> {
             );
             self.job.update_counters(|page| page.retries += 1);
             self.environment.metrics.retries.inc();
-            sleep(jitter_pause(pause)).await;
+            sleep(pause.next_jittered(rand::random())).await;
             if may_have_taken && expected > 0 {
                 self.spend_bandwidth(expected).await;
             }
-            pause = (pause * 2).min(self.environment.options.pause_max);
         }
     }
 }

@@ -10,7 +10,6 @@ use verbs3_protocol::{LookedFor, ObjectVolume};
 use crate::api::PreloadFailure;
 use crate::object_list::PreloadListItem;
 use crate::preload_run::PreloadRun;
-use crate::retry_pause::jitter_pause;
 
 impl PreloadRun<'_> {
     /// Counts the objects that are there. Returns those that must be asked about one by one.
@@ -64,9 +63,9 @@ impl PreloadRun<'_> {
         failed: &mut Vec<PreloadFailure>,
     ) {
         let options = &self.environment.options;
-        let (began, mut pause) = (Instant::now(), options.pause_min);
+        let (began, mut pause) = (Instant::now(), options.pauses);
         while !items.is_empty() {
-            let is_last = began.elapsed() >= options.patience;
+            let is_last = began.elapsed() >= options.settings.patience.0;
             let seen = self.look_at(&items).await;
             let mut again = Vec::new();
             for (item, seen) in items.into_iter().zip(seen) {
@@ -97,8 +96,7 @@ impl PreloadRun<'_> {
             if !items.is_empty() {
                 self.job.update_counters(|page| page.retries += items.len() as u64);
                 self.environment.metrics.retries.inc_by(items.len() as u64);
-                sleep(jitter_pause(pause)).await;
-                pause = (pause * 2).min(options.pause_max);
+                sleep(pause.next_jittered(rand::random())).await;
             }
         }
     }

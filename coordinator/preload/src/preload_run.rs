@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
+use verbs3_pacing::TokenBucket;
 
 use crate::job::PreloadJob;
 use crate::object_list::ShortListCache;
 use crate::plan::PreloadPlan;
 use crate::run_environment::RunEnvironment;
-use crate::token_bucket::PreloadTokenBucket;
 
 pub(crate) struct PreloadRun<'a> {
     pub(crate) environment: &'a RunEnvironment,
     pub(crate) job: &'a PreloadJob,
     pub(crate) plan: PreloadPlan,
-    bucket: Option<Mutex<PreloadTokenBucket>>,
+    bucket: Option<Mutex<TokenBucket>>,
     began: Instant,
     /// Pages of a short list, kept from the count for the load.
     pub(crate) counted: Mutex<ShortListCache>,
@@ -27,7 +27,11 @@ impl<'a> PreloadRun<'a> {
         job: &'a PreloadJob,
         plan: PreloadPlan,
     ) -> Self {
-        let new_bucket = |rate| Mutex::new(PreloadTokenBucket::new(rate, Duration::ZERO));
+        let new_bucket = |rate: u64| {
+            let rate = rate.max(1) as f64;
+            // At most one second's bytes are saved up.
+            Mutex::new(TokenBucket::new(rate, rate, Duration::ZERO))
+        };
         let bucket = plan.bandwidth.map(new_bucket);
         let counted = Mutex::new(ShortListCache::new());
         Self { environment, job, plan, bucket, began: Instant::now(), counted }

@@ -18,7 +18,6 @@ use crate::job_store::{JobStore, JobStoreError};
 use crate::metrics::{EndedState, PreloadMetrics};
 use crate::mounts::PreloadMountTable;
 use crate::options::PreloadOptions;
-use crate::retry_pause::jitter_pause;
 
 /// Reason why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +39,7 @@ pub(crate) struct RunEnvironment {
     /// Cancelled when the store belongs to another engine, or the engine's owner stops it.
     pub(crate) stop: CancellationToken,
     pub(crate) store: Arc<dyn JobStore>,
+    /// The right to read a block back.
     pub(crate) reads: Semaphore,
     budgets: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
@@ -52,7 +52,11 @@ impl RunEnvironment {
         store: Arc<dyn JobStore>,
         metrics: PreloadMetrics,
     ) -> Self {
-        let reads = Semaphore::new(options.reads_max.clamp(1, Semaphore::MAX_PERMITS));
+        // Each takes memory for itself and for a hedge.
+        let read_bytes = 2 * u64::from(tier.tier_options().geometry.block_bytes);
+        let reads_max = usize::try_from(options.settings.memory.0 / read_bytes);
+        let reads_max = reads_max.unwrap_or(usize::MAX).clamp(1, Semaphore::MAX_PERMITS);
+        let reads = Semaphore::new(reads_max);
         let (stop, budgets) = (CancellationToken::new(), Mutex::default());
         Self { options, tier, mounts, metrics, stop, store, reads, budgets }
     }
@@ -64,7 +68,7 @@ impl RunEnvironment {
         progress: PreloadProgress,
     ) -> Result<(), PreloadRunEnd> {
         let value = Bytes::from(serde_json::to_vec(&progress).unwrap_or_default());
-        let mut pause = self.options.pause_min;
+        let mut pause = self.options.pauses;
         loop {
             match self.store.put_entry(&progress_key(&job.record.id), value.clone(), false).await {
                 Ok(()) => {
@@ -86,10 +90,14 @@ impl RunEnvironment {
                         %error, job = job.record.id,
                         "a preload job waits for its store"
                     );
-                    if self.stop.run_until_cancelled(sleep(jitter_pause(pause))).await.is_none() {
+                    if self
+                        .stop
+                        .run_until_cancelled(sleep(pause.next_jittered(rand::random())))
+                        .await
+                        .is_none()
+                    {
                         return Err(PreloadRunEnd::Interrupted);
                     }
-                    pause = (pause * 2).min(self.options.pause_max);
                 }
             }
         }
@@ -101,9 +109,8 @@ impl RunEnvironment {
         if let Some(known) = budgets.get(ufs) {
             return known.clone();
         }
-        let made = Arc::new(Semaphore::new(
-            self.options.blocks_per_ufs_max.clamp(1, Semaphore::MAX_PERMITS),
-        ));
+        let blocks_max = self.options.settings.blocks_per_ufs_max.max(1) as usize;
+        let made = Arc::new(Semaphore::new(blocks_max));
         budgets.insert(ufs.to_owned(), made.clone());
         made
     }

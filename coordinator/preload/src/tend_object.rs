@@ -12,7 +12,6 @@ use crate::api::PreloadJobAction;
 use crate::load_object::{PreloadItemError, PreloadPiece};
 use crate::object_list::PreloadListItem;
 use crate::preload_run::PreloadRun;
-use crate::retry_pause::jitter_pause;
 
 impl PreloadRun<'_> {
     /// Takes the version that the object's home knows, or else the UFS's.
@@ -67,7 +66,7 @@ impl PreloadRun<'_> {
         blocks: u16,
         act: TendAct,
     ) -> Result<Vec<TendedBlock>, PreloadItemError> {
-        let (began, mut pause) = (Instant::now(), self.environment.options.pause_min);
+        let (began, mut pause) = (Instant::now(), self.environment.options.pauses);
         loop {
             match self
                 .environment
@@ -79,13 +78,12 @@ impl PreloadRun<'_> {
                 // The worker has left meanwhile, and takes its pages with it.
                 Err(TendError::Unknown { .. }) => return Ok(Vec::new()),
                 Err(error @ TendError::Away { .. })
-                    if began.elapsed() < self.environment.options.patience =>
+                    if began.elapsed() < self.environment.options.settings.patience.0 =>
                 {
                     tracing::debug!(%error, "a worker is asked again");
                     self.job.update_counters(|page| page.retries += 1);
                     self.environment.metrics.retries.inc();
-                    sleep(jitter_pause(pause)).await;
-                    pause = (pause * 2).min(self.environment.options.pause_max);
+                    sleep(pause.next_jittered(rand::random())).await;
                 }
                 Err(error) => return Err(PreloadItemError::Failed(error.to_string())),
             }

@@ -2,7 +2,6 @@
 //! are kept. Pure: takes the time.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -10,19 +9,10 @@ use tokio::time::Instant;
 
 use super::roles::ConsoleRole;
 use super::users::{ConsoleUsers, EntryDigest, KnownUser};
+use crate::settings::CoordinatorConsoleSettings;
 
 /// Sessions of one user. The oldest one ends for a new one.
 const PER_USER_MAX: usize = 8;
-
-/// Bounds on sessions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SessionLimits {
-    pub(crate) sessions_max: usize,
-    /// Time without a request of the user after which a session ends.
-    pub(crate) idle_max: Duration,
-    /// Time from its beginning after which it ends in any case.
-    pub(crate) age_max: Duration,
-}
 
 struct SessionRecord {
     user: String,
@@ -59,24 +49,24 @@ pub(crate) enum SessionUse {
 
 /// All sessions.
 pub(crate) struct SessionTable {
-    limits: SessionLimits,
+    settings: CoordinatorConsoleSettings,
     sessions: HashMap<[u8; 32], SessionRecord>,
 }
 
 impl SessionTable {
-    pub(crate) fn new(limits: SessionLimits) -> Self {
-        Self { limits, sessions: HashMap::new() }
+    pub(crate) fn new(settings: CoordinatorConsoleSettings) -> Self {
+        Self { settings, sessions: HashMap::new() }
     }
 
     /// Begins a session and returns its token. Who has as many as one user may, or where all places
     /// are taken, loses the one that was used longest ago.
     pub(crate) fn begin_session(&mut self, name: &str, known: KnownUser, now: Instant) -> String {
-        let limits = self.limits;
-        self.sessions.retain(|_, session| is_alive(session, &limits, now));
+        let settings = &self.settings;
+        self.sessions.retain(|_, session| is_alive(session, settings, now));
         let of_user = self.sessions.values().filter(|session| session.user == name).count();
         if of_user >= PER_USER_MAX {
             self.remove_oldest(|session| session.user == name);
-        } else if self.sessions.len() >= self.limits.sessions_max {
+        } else if self.sessions.len() >= self.settings.sessions_max as usize {
             self.remove_oldest(|_| true);
         }
         let (token, form_token) = (random_token(), random_token());
@@ -100,10 +90,10 @@ impl SessionTable {
         now: Instant,
     ) -> Option<SignedInUser> {
         let digest = digest_of(token);
-        let limits = self.limits;
+        let settings = &self.settings;
         let session = self.sessions.get_mut(&digest)?;
         let known = users.find_user(&session.user).filter(|known| known.entry == session.entry);
-        let Some(known) = known.filter(|_| is_alive(session, &limits, now)) else {
+        let Some(known) = known.filter(|_| is_alive(session, settings, now)) else {
             self.sessions.remove(&digest);
             return None;
         };
@@ -124,10 +114,10 @@ impl SessionTable {
 
     /// Ends all sessions that nobody could use any more.
     pub(crate) fn end_stale(&mut self, users: &ConsoleUsers, now: Instant) {
-        let limits = self.limits;
+        let settings = &self.settings;
         self.sessions.retain(|_, session| {
             let known = users.find_user(&session.user);
-            is_alive(session, &limits, now)
+            is_alive(session, settings, now)
                 && known.is_some_and(|known| known.entry == session.entry)
         });
     }
@@ -146,9 +136,9 @@ impl SessionTable {
     }
 }
 
-fn is_alive(session: &SessionRecord, limits: &SessionLimits, now: Instant) -> bool {
-    now.duration_since(session.used) < limits.idle_max
-        && now.duration_since(session.began) < limits.age_max
+fn is_alive(session: &SessionRecord, settings: &CoordinatorConsoleSettings, now: Instant) -> bool {
+    now.duration_since(session.used) < settings.session_idle.0
+        && now.duration_since(session.began) < settings.session_age.0
 }
 
 fn digest_of(token: &str) -> [u8; 32] {
@@ -165,6 +155,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::users::make_user_entry;
     use super::*;
+    use std::time::Duration;
+    use verbs3_settings::TimePeriod;
 
     const IDLE: Duration = Duration::from_secs(600);
 
@@ -181,8 +173,13 @@ mod tests {
             write(&folder, &["alice", "bob"]);
             let users = ConsoleUsers::read_file(&folder.path().join("users.toml")).unwrap();
             let age_max = Duration::from_secs(3600);
-            let limits = SessionLimits { sessions_max: 10, idle_max: IDLE, age_max };
-            Self { folder, users, table: SessionTable::new(limits), start: Instant::now() }
+            let settings = CoordinatorConsoleSettings {
+                sessions_max: 10,
+                session_idle: TimePeriod(IDLE),
+                session_age: TimePeriod(age_max),
+                ..CoordinatorConsoleSettings::default()
+            };
+            Self { folder, users, table: SessionTable::new(settings), start: Instant::now() }
         }
 
         fn begin(&mut self, name: &str, after: u64) -> String {

@@ -1,21 +1,20 @@
 #![allow(clippy::unwrap_used)]
 
 use verbs3_protocol::ObjectVolume;
+use verbs3_settings::ByteSize;
 
 use super::*;
 
 const MIB: u64 = 1 << 20;
 const RENEWED: Duration = Duration::from_secs(1);
 
-fn options() -> HotOptions {
-    HotOptions {
-        rate_per_worker: 100 * MIB,
+fn settings() -> CoordinatorHotSettings {
+    CoordinatorHotSettings {
+        rate: ByteSize::from_mib(100),
         workers_max: 4,
         blocks_max: 3,
         reported_max: 10,
-        report_every: Duration::from_secs(2),
-        cool_for: Duration::from_secs(30),
-        good_for: Duration::from_secs(60),
+        ..CoordinatorHotSettings::default()
     }
 }
 
@@ -42,7 +41,7 @@ fn workers_of(hot: &HotBlockTable, key: &str) -> u16 {
 
 /// Returns the table of a leader that has heard enough to publish.
 fn heard() -> HotBlockTable {
-    let mut hot = HotBlockTable::new(options(), RENEWED, seconds(0));
+    let mut hot = HotBlockTable::new(settings(), RENEWED, seconds(0));
     assert_eq!(hot.weigh_reports(8, seconds(6)).unwrap().blocks, []);
     hot
 }
@@ -168,14 +167,14 @@ fn the_list_is_bounded_and_has_the_hottest() {
 
 #[test]
 fn a_new_leader_listens_before_it_speaks_and_then_says_something_of_its_own() {
-    let mut hot = HotBlockTable::new(options(), RENEWED, seconds(100));
+    let mut hot = HotBlockTable::new(settings(), RENEWED, seconds(100));
     hot.record_report(&id("a"), vec![block("k", 150)], seconds(101));
     assert_eq!(hot.weigh_reports(8, seconds(101)), None);
     assert_eq!(hot.weigh_reports(8, seconds(105)), None);
     let list = hot.weigh_reports(8, seconds(106)).unwrap();
     assert_eq!(list.blocks.len(), 1);
     assert_ne!(list.version, 0);
-    let other = HotBlockTable::new(options(), RENEWED, seconds(100))
+    let other = HotBlockTable::new(settings(), RENEWED, seconds(100))
         .weigh_reports(8, seconds(106))
         .unwrap();
     assert_ne!(list.version, other.version);
@@ -184,9 +183,9 @@ fn a_new_leader_listens_before_it_speaks_and_then_says_something_of_its_own() {
 
 #[test]
 fn with_one_worker_a_block_nothing_is_wished_and_what_was_hot_is_taken_back_once() {
-    let off = HotOptions { workers_max: 1, ..options() };
+    let off = CoordinatorHotSettings { workers_max: 1, ..settings() };
     assert_eq!(HotBlockTable::report_wish(&off), None);
-    assert_eq!(HotBlockTable::report_wish(&options()).unwrap().rate_min, 100 * MIB / 8);
+    assert_eq!(HotBlockTable::report_wish(&settings()).unwrap().rate_min, 100 * MIB / 8);
     let mut hot = HotBlockTable::new(off, RENEWED, seconds(0));
     hot.record_report(&id("a"), vec![block("k", 5000)], seconds(5));
     assert_eq!(hot.weigh_reports(8, seconds(5)), None, "as any leader, it listens first");

@@ -70,7 +70,8 @@ impl CoordinatorState {
     }
 
     fn activity_wish(&self) -> ActivityWish {
-        let every = self.console.as_ref().map(|console| console.options.report_every.as_millis());
+        let every =
+            self.console.as_ref().map(|console| console.settings.report_every.0.as_millis());
         ActivityWish { every_ms: every.map_or(0, |ms| u64::try_from(ms).unwrap_or(u64::MAX)) }
     }
 }

@@ -49,7 +49,7 @@ impl Console {
             true => SessionUse::Refresh,
             false => SessionUse::ByHand,
         };
-        self.sessions.lock().find_session(token, &self.options.users, purpose, Instant::now())
+        self.sessions.lock().find_session(token, &self.users, purpose, Instant::now())
     }
 }
 
@@ -69,7 +69,7 @@ impl CoordinatorState {
     pub(crate) async fn watch_console(self: Arc<Self>) {
         let Some(console) = &self.console else { return };
         while self.stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            console.sessions.lock().end_stale(&console.options.users, Instant::now());
+            console.sessions.lock().end_stale(&console.users, Instant::now());
             self.count_sessions(console);
             let reporting = self.activity.lock().reporter_count(self.clock.now());
             self.metrics.activity_reporters.set(reporting as i64);
@@ -89,7 +89,7 @@ impl CoordinatorState {
         origin: ConsoleOrigin,
         door: &UnprovenConnection,
     ) -> ConsoleResponse {
-        if !console.options.plain_allowed && !origin.is_private() {
+        if !console.settings.plain && !origin.is_private() {
             let text = "The console is shown over TLS, or on its own host, alone.";
             return ConsoleResponse::from_sentence(StatusCode::FORBIDDEN, text);
         }

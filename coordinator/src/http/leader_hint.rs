@@ -52,6 +52,6 @@ impl CoordinatorState {
 
     /// Bounds how long a request may wait for news.
     pub(super) fn clamp_wait(&self, wait_ms: Option<u64>) -> Duration {
-        Duration::from_millis(wait_ms.unwrap_or_default()).min(self.options.wait_max)
+        Duration::from_millis(wait_ms.unwrap_or_default()).min(self.options.settings.wait_max.0)
     }
 }

@@ -84,7 +84,7 @@ impl CoordinatorState {
         let registration: WorkerRegistration = asked.parse_body()?;
         let id = registration.id.clone();
         require_own_name(asked, &id)?;
-        let hot = HotBlockTable::report_wish(&self.options.hot);
+        let hot = HotBlockTable::report_wish(&self.options.settings.hot);
         let granted = self
             .change_membership(|cluster, now| cluster.register_worker(registration, now))
             .await?;
@@ -108,7 +108,7 @@ impl CoordinatorState {
                     leading.hot.record_report(&id, blocks, now);
                 }
                 Ok(WorkerLeaseGrant {
-                    hot: HotBlockTable::report_wish(&self.options.hot),
+                    hot: HotBlockTable::report_wish(&self.options.settings.hot),
                     ..granted
                 })
             });
@@ -153,7 +153,10 @@ impl CoordinatorState {
     /// Returns the news after a wait, without a new lease.
     fn news_of(&self, id: &WorkerId, renewal: &WorkerLeaseRenewal) -> Option<WorkerLeaseGrant> {
         let news = self.as_leader(|cluster, _| cluster.lease_news(id, renewal))?;
-        Some(WorkerLeaseGrant { hot: HotBlockTable::report_wish(&self.options.hot), ..news })
+        Some(WorkerLeaseGrant {
+            hot: HotBlockTable::report_wish(&self.options.settings.hot),
+            ..news
+        })
     }
 
     async fn accept_departure(&self, asked: &CoordinatorRequest) -> HandlerResult {

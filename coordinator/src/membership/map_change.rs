@@ -98,7 +98,7 @@ impl MembershipController {
             return MembershipStep::Wait(self.next_end(now));
         }
         let since = *self.differs_since.get_or_insert(now);
-        let due = since.saturating_add(self.options.gather);
+        let due = since.saturating_add(self.options.settings.gather.0);
         if now < due {
             return MembershipStep::Wait(due.min(self.next_end(now)));
         }
@@ -232,7 +232,7 @@ impl MembershipController {
                 until,
             );
         }
-        let certain = latest_end.saturating_add(self.options.outage);
+        let certain = latest_end.saturating_add(self.options.settings.outage.0);
         if gave_up > 0 || self.document.active.members.is_empty() || now >= certain {
             return ChangeReadiness::Ready;
         }

@@ -192,7 +192,7 @@ impl MembershipController {
 
     /// Records that a new map is in force after that of `before`.
     pub(super) fn shares_moved(&mut self, before: &ClusterDocument, now: LeaseInstant) {
-        let (step, move_for) = (self.step_time(), self.options.move_for);
+        let (step, move_for) = (self.step_time(), self.options.settings.move_for.0);
         let (document, pace) = (&self.document, &mut self.pace);
         let mut stepped = false;
         for (id, record) in
@@ -213,7 +213,9 @@ impl MembershipController {
         pace.away.retain(|id, away| now < away.until && document.active.get(id).is_none());
         let gone =
             before.active.members.iter().filter(|member| document.active.get(&member.id).is_none());
-        for member in gone.take(self.options.workers_max.saturating_sub(pace.away.len())) {
+        for member in
+            gone.take((self.options.settings.workers_max as usize).saturating_sub(pace.away.len()))
+        {
             let (address, steps) = (member.address.clone(), before.steps_of(&member.id));
             pace.away.insert(
                 member.id.clone(),

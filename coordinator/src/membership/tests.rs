@@ -7,6 +7,7 @@ mod uncertain;
 
 use verbs3_coordinator_client::api::{MembershipActivation, OPEN_WRITES_MAX, WorkerState};
 use verbs3_protocol::NoticeRelayOutcome;
+use verbs3_settings::TimePeriod;
 
 use super::*;
 
@@ -50,14 +51,19 @@ fn rails_are_shown_as_they_come_and_go() {
 }
 
 fn options() -> ClusterOptions {
-    ClusterOptions {
-        lease: LEASE,
-        outage: OUTAGE,
-        gather: GATHER,
-        move_for: Duration::ZERO,
-        replicas: 2,
+    options_moving_for(Duration::ZERO)
+}
+
+fn options_moving_for(move_for: Duration) -> ClusterOptions {
+    let settings = CoordinatorSettings {
+        lease: TimePeriod(LEASE),
+        outage: TimePeriod(OUTAGE),
+        gather: TimePeriod(GATHER),
+        move_for: TimePeriod(move_for),
         workers_max: 100,
-    }
+        ..CoordinatorSettings::default()
+    };
+    ClusterOptions { settings, replicas: 2 }
 }
 
 fn seconds(seconds: u64) -> LeaseInstant {

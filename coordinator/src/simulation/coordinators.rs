@@ -20,6 +20,7 @@ use super::world::{COORDINATORS, SimulatedLeader, SimulatedWorld, WaitingGateway
 use crate::membership::{ClusterDocument, ClusterOptions, MembershipController};
 use crate::membership::{MembershipError, MembershipStep};
 use crate::published_map::PublishedMap;
+use crate::settings::CoordinatorSettings;
 
 const STORE: Duration = Duration::from_millis(5);
 const LEADERSHIP: Duration = Duration::from_secs(2);
@@ -28,14 +29,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Returns the configuration's defaults.
 pub(super) fn simulation_options() -> ClusterOptions {
-    ClusterOptions {
-        lease: Duration::from_secs(6),
-        outage: Duration::from_secs(600),
-        gather: Duration::from_millis(200),
-        move_for: Duration::from_secs(15),
-        replicas: 2,
-        workers_max: 4000,
-    }
+    ClusterOptions { settings: CoordinatorSettings::default(), replicas: 2 }
 }
 
 impl SimulatedWorld {

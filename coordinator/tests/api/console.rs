@@ -6,7 +6,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
-use verbs3_coordinator::{ConsoleOptions, ConsoleRole, ConsoleUsers, make_user_entry};
+use verbs3_coordinator::{ConsoleRole, ConsoleUsers, make_user_entry};
 use verbs3_coordinator_client::api::{
     ActivityRole, ActivityWish, CoordinatorRefusalKind, NodeActivity,
 };
@@ -48,14 +48,12 @@ async fn start_console_over(
     std::fs::write(&file, entries).unwrap();
     let users = ConsoleUsers::read_file(&file).unwrap();
     start_at("127.0.0.1:0", store, |options| {
-        options.console = Some(ConsoleOptions {
-            users,
-            plain_allowed: false,
-            sessions_max: 10,
-            session_idle: SOON,
-            session_age: SOON,
-            report_every: Duration::from_secs(7),
-        });
+        options.console_users = Some(users);
+        let console = &mut options.settings.console;
+        console.sessions_max = 10;
+        console.session_idle = TimePeriod(SOON);
+        console.session_age = TimePeriod(SOON);
+        console.report_every = TimePeriod::from_seconds(7);
         change(options);
     })
     .await

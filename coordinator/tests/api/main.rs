@@ -19,11 +19,10 @@ use std::time::{Duration, Instant};
 
 use prometheus::Registry;
 use tokio::net::TcpListener;
-use verbs3_coordinator::hot_block_table::HotOptions;
-use verbs3_coordinator::membership::ClusterOptions;
+use verbs3_coordinator::hot_block_table::CoordinatorHotSettings;
 use verbs3_coordinator::store::SharedClusterStore;
 use verbs3_coordinator::store::file::FileStore;
-use verbs3_coordinator::{CoordinatorOptions, CoordinatorServer, RelayQueueOptions};
+use verbs3_coordinator::{CoordinatorOptions, CoordinatorServer, CoordinatorSettings};
 use verbs3_coordinator_client::api::{
     ClusterView, MapAnswer, RelinquishedEpoch, WorkerIncarnation, WorkerLeaseGrant,
     WorkerLeaseRenewal, WorkerRegistration,
@@ -33,6 +32,7 @@ use verbs3_coordinator_client::{
     AskError, ClusterSecrets, CoordinatorClient, CoordinatorClientOptions,
 };
 use verbs3_protocol::{Epoch, WorkerId};
+use verbs3_settings::{ByteSize, TimePeriod};
 
 /// What etcd's cases need from the suite of the store.
 struct Pair {
@@ -56,32 +56,31 @@ fn options(name: &str, advertise: String) -> CoordinatorOptions {
         tls: None,
         notification_token: Some(ClusterSecret::from_token("a token of the store")),
         advertise,
-        cluster: ClusterOptions {
-            lease: LEASE,
-            outage: Duration::from_secs(60),
-            gather: Duration::from_millis(50),
-            move_for: Duration::ZERO,
-            replicas: 2,
+        replicas: 2,
+        console_users: None,
+        settings: CoordinatorSettings {
+            lease: TimePeriod(LEASE),
+            outage: TimePeriod::from_seconds(60),
+            gather: TimePeriod::from_millis(50),
+            move_for: TimePeriod::from_seconds(0),
             workers_max: 10,
+            hot: CoordinatorHotSettings {
+                rate: ByteSize::from_mib(1),
+                workers_max: 3,
+                blocks_max: 10,
+                reported_max: 10,
+                report_every: TimePeriod::from_millis(100),
+                cool_for: TimePeriod::from_seconds(1),
+                good_for: TimePeriod::from_seconds(60),
+            },
+            connections_max: 100,
+            unproven_connections_max: 100,
+            unproven_per_address_max: 100,
+            proof_deadline: TimePeriod::from_seconds(30),
+            relays_max: 8,
+            relays_memory: ByteSize::from_mib(1),
+            ..CoordinatorSettings::default()
         },
-        hot: HotOptions {
-            rate_per_worker: 1 << 20,
-            workers_max: 3,
-            blocks_max: 10,
-            reported_max: 10,
-            report_every: Duration::from_millis(100),
-            cool_for: Duration::from_secs(1),
-            good_for: Duration::from_secs(60),
-        },
-        leadership: Duration::from_secs(2),
-        clock_skew: Duration::from_secs(60),
-        connections_max: 100,
-        unproven_connections_max: 100,
-        unproven_per_address_max: 100,
-        proof_deadline: Duration::from_secs(30),
-        wait_max: Duration::from_secs(30),
-        relays: RelayQueueOptions { words_max: 8, bytes_max: 1 << 20 },
-        console: None,
     }
 }
 

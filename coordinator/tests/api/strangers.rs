@@ -69,7 +69,9 @@ async fn no_body_is_read_before_a_proof() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_proves_nothing_is_cut_and_who_has_proved_is_not() {
     let folder = tempfile::tempdir().unwrap();
-    let change = |options: &mut CoordinatorOptions| options.proof_deadline = Duration::from_secs(1);
+    let change = |options: &mut CoordinatorOptions| {
+        options.settings.proof_deadline = TimePeriod::from_seconds(1)
+    };
     let running = start_at("127.0.0.1:0", file_store(&folder), change).await;
     let asking = client(&[&running.url], secret());
     register(&asking, "a").await;

@@ -10,7 +10,7 @@ fn mount(name: &str, prefix: &str) -> MountedBucket {
     MountedBucket {
         name: name.into(),
         volume: ObjectVolume::new("store", "train"),
-        ufs: Ufs::new("store".into(), Arc::new(Nothing), verbs3_ufs::UfsLimits::default()),
+        ufs: Ufs::new(Arc::new(Nothing), verbs3_ufs::UfsSettings::with_name("store")),
         bucket: "train".into(),
         prefix: prefix.into(),
         attributes: AttributeFreshness::AlwaysAsk,

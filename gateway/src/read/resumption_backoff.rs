@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use verbs3_pacing::GrowingPause;
 
 /// First pause. Each pause without a byte in between doubles.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -13,8 +14,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Failures of one part of a body since its last bytes came.
 #[derive(Debug, Default)]
 pub(super) struct ResumptionBackoff {
-    /// Time of the first failure, and the pause after the last.
-    failing: Option<(Instant, Duration)>,
+    /// Time of the first failure, and the pauses from then on.
+    failing: Option<(Instant, GrowingPause)>,
 }
 
 impl ResumptionBackoff {
@@ -25,12 +26,10 @@ impl ResumptionBackoff {
     /// Returns how long to wait before the next source is asked. `None`: nothing has come for
     /// `wait_max`.
     pub(super) fn next_pause(&mut self, now: Instant, wait_max: Duration) -> Option<Duration> {
-        let (since, pause) = match self.failing {
-            None => (now, PAUSE_MIN),
-            Some((since, last)) => (since, (last * 2).min(PAUSE_MAX)),
-        };
-        self.failing = Some((since, pause));
-        (now.duration_since(since) + pause <= wait_max).then_some(pause)
+        let begin = || (now, GrowingPause::new(PAUSE_MIN, PAUSE_MAX));
+        let (since, pauses) = self.failing.get_or_insert_with(begin);
+        let pause = pauses.next_pause();
+        (now.duration_since(*since) + pause <= wait_max).then_some(pause)
     }
 }
 

@@ -32,7 +32,7 @@ use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessM
 use verbs3_rdma::peer::{PeerOptions, TransportPeer};
 use verbs3_rdma::transport::PeerAddress;
 use verbs3_ufs::local::{LocalOptions, LocalStore};
-use verbs3_ufs::{Ufs, UfsLimits};
+use verbs3_ufs::{Ufs, UfsSettings};
 
 use verbs3_settings::ByteSize;
 
@@ -108,7 +108,7 @@ impl Make {
         });
         let create = CreateBucketInput { bucket: "train".into(), ..Default::default() };
         store.store.create_bucket(plain(create)).await.unwrap();
-        let ufs = Ufs::new("store".into(), store.clone(), UfsLimits::default());
+        let ufs = Ufs::new(store.clone(), UfsSettings::with_name("store"));
         let volume = ObjectVolume::new("store", "train");
         let (mut peers, mut members, mut faults, mut workers) =
             (HashMap::new(), vec![], vec![], vec![]);

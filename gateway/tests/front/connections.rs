@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use verbs3_gateway::{ReadinessCheck, TlsFiles};
-use verbs3_ufs::{Ufs, UfsLimits};
+use verbs3_ufs::{Ufs, UfsSettings};
 
 use crate::signing::Request;
 use crate::stage::{Answer, Stage, mount, until};
@@ -190,7 +190,7 @@ impl S3 for Silent {
 #[tokio::test]
 async fn a_client_that_hangs_up_before_there_is_an_answer_leaves_nothing_in_flight() {
     let stage = Stage::start_with(|setup| {
-        let ufs = Ufs::new("silent".to_owned(), Arc::new(Silent), UfsLimits::default());
+        let ufs = Ufs::new(Arc::new(Silent), UfsSettings::with_name("silent"));
         setup.mounts = vec![mount("silent", ufs, "silent", "")];
     })
     .await;

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
-use verbs3_ufs::{Ufs, UfsLimits};
+use verbs3_ufs::{Ufs, UfsSettings};
 
 use crate::signing::Request;
 use crate::stage::{Answer, Stage, mount, until};
@@ -72,7 +72,7 @@ impl S3 for Configured {
 
 async fn stage(rules: Option<Vec<CORSRule>>) -> (Stage, Arc<Configured>) {
     let store = Arc::new(Configured { rules: Mutex::new(rules), ..Configured::default() });
-    let ufs = Ufs::new("web".to_owned(), store.clone(), UfsLimits::default());
+    let ufs = Ufs::new(store.clone(), UfsSettings::with_name("web"));
     let stage = Stage::start_with(|setup| {
         setup.settings.domains = vec!["s3.test".to_owned()];
         setup.mounts = vec![

@@ -12,7 +12,7 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_ufs::raw_answer::RemoteFailure;
-use verbs3_ufs::{RawAnswer, Ufs, UfsLimits};
+use verbs3_ufs::{RawAnswer, Ufs, UfsSettings};
 
 use crate::remote::stages;
 use crate::signing::Request;
@@ -67,7 +67,7 @@ impl S3 for Odd {
 
 async fn stage() -> Stage {
     Stage::start_with(|setup| {
-        let ufs = Ufs::new("odd".to_owned(), Arc::new(Odd), UfsLimits::default());
+        let ufs = Ufs::new(Arc::new(Odd), UfsSettings::with_name("odd"));
         setup.mounts =
             vec![mount("same", ufs.clone(), "same", ""), mount("other", ufs, "hidden", "p/")];
     })

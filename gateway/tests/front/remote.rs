@@ -3,8 +3,9 @@
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use verbs3_ufs::s3::{S3Options, S3StoreCredentials, S3StoreSecret, connect_store};
-use verbs3_ufs::{Ufs, UfsLimits};
+use verbs3_settings::ConfigSecret;
+use verbs3_ufs::s3::connect_store;
+use verbs3_ufs::{CredentialsKind, Ufs, UfsSettings};
 
 use crate::signing::{ACCESS_KEY, REGION, Request, SECRET_KEY};
 use crate::stage::{Setup, Stage, mount};
@@ -18,19 +19,14 @@ pub async fn stages() -> (Stage, Stage) {
 /// The same, with another gateway behind.
 async fn stages_with(behind: impl FnOnce(&mut Setup)) -> (Stage, Stage) {
     let behind = Stage::start_with(behind).await;
-    let credentials = S3StoreCredentials::Static {
-        access_key_id: ACCESS_KEY.to_owned(),
-        secret_access_key: S3StoreSecret::new(SECRET_KEY),
-        session_token: None,
-    };
-    let store = connect_store(S3Options::new(
-        Some(format!("http://{}", behind.address)),
-        REGION,
-        credentials,
-    ))
-    .await
-    .unwrap();
-    let ufs = Ufs::new("remote".to_owned(), store, UfsLimits::default());
+    let mut settings = UfsSettings::with_name("remote");
+    settings.endpoint = Some(format!("http://{}", behind.address));
+    settings.region = REGION.to_owned();
+    settings.credentials.kind = CredentialsKind::Static;
+    settings.credentials.access_key_id = Some(ACCESS_KEY.to_owned());
+    settings.credentials.secret_access_key = Some(ConfigSecret::new(SECRET_KEY));
+    let store = connect_store(&settings).await.unwrap();
+    let ufs = Ufs::new(store, settings);
     let front = Stage::start_with(|setup| {
         // Both buckets are called data, so that nothing is renamed on the first.
         setup.mounts =

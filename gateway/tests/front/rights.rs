@@ -11,7 +11,7 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::MountedBucket;
-use verbs3_ufs::{Ufs, UfsLimits};
+use verbs3_ufs::{Ufs, UfsSettings};
 
 use crate::signing::Request;
 use crate::stage::{Stage, mount};
@@ -192,7 +192,7 @@ async fn administered(folder: &Path, told: &Remembering) -> Stage {
             ("loose", "", "\"write\", \"delete\""),
         ],
     );
-    let ufs = Ufs::new("remembering".to_owned(), Arc::new(told.clone()), UfsLimits::default());
+    let ufs = Ufs::new(Arc::new(told.clone()), UfsSettings::with_name("remembering"));
     Stage::start_with(|setup| {
         setup.identities = identities;
         setup.mounts = vec![

@@ -22,7 +22,7 @@ use verbs3_gateway::{
 };
 use verbs3_protocol::{ListedEntry, ObjectVolume, WriteOutcome};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
-use verbs3_ufs::{Ufs, UfsLimits};
+use verbs3_ufs::{Ufs, UfsSettings};
 
 use crate::signing::{ACCESS_KEY, Request, SECRET_KEY};
 
@@ -188,7 +188,7 @@ impl Stage {
             open: false,
         };
         change(&mut setup);
-        let ufs = Ufs::new("local".to_owned(), Arc::new(store.clone()), UfsLimits::default());
+        let ufs = Ufs::new(Arc::new(store.clone()), UfsSettings::with_name("local"));
         let mut mounts = vec![
             mount("data", ufs.clone(), "data", ""),
             mount("sets", ufs.clone(), "store", "team/a/"),

@@ -17,7 +17,10 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::net::TcpListener;
-use verbs3_telemetry::{TelemetryHandle, TelemetryOptions};
+use verbs3_settings::{ConfigSecret, TimePeriod};
+use verbs3_telemetry::{
+    TelemetryHandle, TelemetryOtlpSettings, TelemetrySettings, TelemetrySource,
+};
 
 use crate::remote;
 use crate::signing::Request;
@@ -98,25 +101,25 @@ async fn take(
     Ok(answer)
 }
 
-fn options(address: SocketAddr) -> TelemetryOptions {
-    TelemetryOptions {
-        endpoint: format!("http://{address}"),
-        headers: vec!["authorization: Bearer of good news".to_owned()],
-        ca_file: None,
-        service: "verbs3-test".to_owned(),
-        instance: "one".to_owned(),
+fn settings(address: SocketAddr) -> TelemetryOtlpSettings {
+    TelemetryOtlpSettings {
+        endpoint: Some(format!("http://{address}")),
+        headers: vec![ConfigSecret::new("authorization: Bearer of good news")],
         sample_ratio: 0.0,
-        interval: Duration::from_millis(100),
-        timeout: Duration::from_secs(5),
+        interval: TimePeriod::from_millis(100),
+        timeout: TimePeriod::from_seconds(5),
         queue_max: 64,
         batch_max: 16,
         spans_max: 8,
-        flush_max: Duration::from_secs(5),
+        ..TelemetryOtlpSettings::default()
     }
 }
 
-fn traced(stage: &Stage, options: TelemetryOptions) -> TelemetryHandle {
-    let telemetry = TelemetryHandle::start(options, &stage.registry).unwrap();
+fn traced(stage: &Stage, otlp: TelemetryOtlpSettings) -> TelemetryHandle {
+    let source = TelemetrySource { service: "verbs3-test", instance: "one" };
+    let telemetry =
+        TelemetryHandle::start(&TelemetrySettings { otlp }, source, &stage.registry).unwrap();
+    let telemetry = telemetry.expect("there is an endpoint");
     stage.gateway.trace_with(telemetry.request_tracer());
     telemetry
 }
@@ -158,7 +161,7 @@ async fn a_request_is_told_as_a_part_of_its_clients_trace_and_the_store_as_a_par
     let (front, behind) = remote::stages().await;
     let receiver = Receiver::start().await;
     let (ours, theirs) =
-        (traced(&front, options(receiver.address)), traced(&behind, options(receiver.address)));
+        (traced(&front, settings(receiver.address)), traced(&behind, settings(receiver.address)));
     behind.put("/data/x", b"hello").await;
     let answer = front.send(&get("/far/x"), b"").await;
     assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
@@ -222,7 +225,7 @@ async fn a_receiver_that_refuses_for_a_while_is_told_later() {
     let stage = Stage::start().await;
     let receiver = Receiver::start().await;
     receiver.taken.lock().refuse = 2;
-    let telemetry = traced(&stage, options(receiver.address));
+    let telemetry = traced(&stage, settings(receiver.address));
     stage.send(&get("/data/none"), b"").await;
     until(|| !receiver.spans().is_empty()).await;
     assert!(value(&stage, "verbs3_telemetry_exports_total") > 2.5);
@@ -237,11 +240,17 @@ async fn a_receiver_that_is_silent_costs_a_bounded_queue_a_count_and_a_bounded_e
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
     let stage = Stage::start().await;
-    let (flush_max, timeout) = (Duration::from_millis(300), Duration::from_secs(60));
+    let timeout = Duration::from_secs(60);
     let (queue_max, batch_max) = (4, 2);
     let telemetry = traced(
         &stage,
-        TelemetryOptions { flush_max, timeout, queue_max, batch_max, ..options(address) },
+        TelemetryOtlpSettings {
+            flush_max: TimePeriod::from_millis(300),
+            timeout: TimePeriod(timeout),
+            queue_max,
+            batch_max,
+            ..settings(address)
+        },
     );
     let began = Instant::now();
     for _ in 0..20 {

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
+use verbs3_pacing::doubled_pause;
 use verbs3_preload::api::JobView;
 
 use super::preload_gateway::{PreloadGateway, PreloadGatewayError, PreloadKey};
@@ -23,32 +24,20 @@ use super::preload_status::{
     status_of_obstacle, status_of_refusal,
 };
 use super::resource_store::{EventKind, PreloadEvent, ResourceStore};
+use super::settings::ControllerSettings;
 use crate::api_server::{ApiServer, ApiServerError};
 use crate::metrics::{ControllerMetrics, PreloadWork};
 use crate::preload_resource::{PreloadResource, PreloadResourceStatus};
 
-/// How the controller works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ControllerOptions {
-    /// How often resources are listed, and a job that runs is looked at.
-    pub look_every: Duration,
-    /// Longest pause before something that failed is tried again.
-    pub retry_max: Duration,
-    /// How long a resource that is deleted waits for the end of its job.
-    pub stop_for: Duration,
-    /// Resources that are worked at at once.
-    pub concurrency_max: usize,
-    /// Resources that are worked at in one round, of those that are deleted, and of the others.
-    pub resources_max: usize,
-    /// A round begins no further work after this time. The next one goes on.
-    pub round_max: Duration,
-}
+/// A round begins no further work after this time, so that resources that were deleted since need
+/// not wait for all others. The next one goes on.
+const ROUND_MAX: Duration = Duration::from_secs(30);
 
 /// The controller; see the module.
 pub struct PreloadController {
     resources: ResourceStore,
     gateway: Arc<dyn PreloadGateway>,
-    options: ControllerOptions,
+    settings: ControllerSettings,
     metrics: Arc<ControllerMetrics>,
     paces: Mutex<PreloadPaces>,
     turns: Mutex<RoundTurns>,
@@ -83,20 +72,20 @@ struct WorkCount {
 impl PreloadController {
     /// Makes a controller. Asks nobody before it is run.
     pub fn new(
-        api: ApiServer,
+        settings: ControllerSettings,
         gateway: Arc<dyn PreloadGateway>,
-        options: ControllerOptions,
         metrics: Arc<ControllerMetrics>,
     ) -> Arc<Self> {
+        let resources_max = settings.resources_max as usize;
         Arc::new(Self {
-            resources: ResourceStore::new(api),
+            resources: ResourceStore::new(ApiServer::new(&settings)),
             gateway,
-            options,
+            settings,
             metrics,
             paces: Mutex::default(),
             turns: Mutex::new(RoundTurns {
-                deleted: PreloadTurns::new(options.resources_max),
-                living: PreloadTurns::new(options.resources_max),
+                deleted: PreloadTurns::new(resources_max),
+                living: PreloadTurns::new(resources_max),
             }),
             has_listed: AtomicBool::new(false),
         })
@@ -109,6 +98,7 @@ impl PreloadController {
 
     /// Goes over all resources until told to stop. What has begun ends first.
     pub async fn follow_resources(&self, stop: CancellationToken) {
+        let look_every = self.settings.look_every.0;
         let mut failures = 0_u32;
         while !stop.is_cancelled() {
             let gone_round = self.go_round(&stop).await;
@@ -116,14 +106,14 @@ impl PreloadController {
             let pause = match gone_round {
                 Ok(()) => {
                     failures = 0;
-                    self.options.look_every
+                    look_every
                 }
                 Err(error) => {
                     self.metrics.work[PreloadWork::ApiFailed].inc();
                     tracing::warn!(%error, "Preload resources can't be listed");
                     failures = failures.saturating_add(1);
-                    let pause = self.options.look_every.saturating_mul(1 << failures.min(8));
-                    pause.min(self.options.retry_max.max(self.options.look_every))
+                    let pause_max = self.settings.retry_max.0.max(look_every);
+                    doubled_pause(look_every, failures.min(8), pause_max)
                 }
             };
             stop.run_until_cancelled(tokio::time::sleep(pause)).await;
@@ -137,8 +127,8 @@ impl PreloadController {
         let begun = AtomicUsize::new(0);
         futures::stream::iter(&due)
             .take_until(stop.cancelled())
-            .take_until(tokio::time::sleep(self.options.round_max))
-            .for_each_concurrent(self.options.concurrency_max, |turn| {
+            .take_until(tokio::time::sleep(ROUND_MAX))
+            .for_each_concurrent(usize::from(self.settings.concurrency_max), |turn| {
                 begun.fetch_add(1, Ordering::Relaxed);
                 self.take_turn(turn)
             })
@@ -245,14 +235,16 @@ impl PreloadController {
             return self.release_resource(resource).await;
         }
         match asked {
-            Ok(_) => self.paces.lock().note_success(uid, Instant::now(), self.options.look_every),
+            Ok(_) => {
+                self.paces.lock().note_success(uid, Instant::now(), self.settings.look_every.0)
+            }
             Err(_) => self.note_failure(uid),
         }
         Ok(())
     }
 
     fn note_failure(&self, uid: &str) {
-        self.paces.lock().note_failure(uid, Instant::now(), self.options.retry_max);
+        self.paces.lock().note_failure(uid, Instant::now(), self.settings.retry_max.0);
     }
 
     /// Begins the job, or looks at it. One that the coordinators have lost is begun again.
@@ -292,7 +284,7 @@ impl PreloadController {
         };
         match judge_stop(&resource.status, &obstacle) {
             StopVerdict::NoJob => return self.release_resource(resource).await,
-            StopVerdict::MayPass if deleted_for(resource) < self.options.stop_for => {
+            StopVerdict::MayPass if deleted_for(resource) < self.settings.stop_for.0 => {
                 self.metrics.work[PreloadWork::Refused].inc();
                 self.note_failure(&resource.metadata.uid);
                 return Ok(());

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use verbs3_pacing::doubled_pause;
+
 /// The first pause after a failure; each further one is twice as long.
 const RETRY_MIN: Duration = Duration::from_secs(2);
 
@@ -48,7 +50,7 @@ impl PreloadPaces {
     pub fn note_failure(&mut self, uid: &str, now: Instant, pause_max: Duration) -> Duration {
         let first = PreloadPace { due: now, failures: 0, round: self.round };
         let pace = self.paces.entry(uid.to_owned()).or_insert(first);
-        let pause = RETRY_MIN.saturating_mul(1 << pace.failures.min(16)).min(pause_max);
+        let pause = doubled_pause(RETRY_MIN, pace.failures.min(16), pause_max);
         pace.failures = pace.failures.saturating_add(1);
         pace.due = now + pause;
         pause

@@ -6,7 +6,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::pod_injection::{InjectionRules, PodInjection};
+use super::pod_injection::PodInjection;
+use super::settings::WebhookSettings;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -98,7 +99,7 @@ impl AdmissionRequest {
 /// Answers the review in `body`. What is no creation of a pod is let pass as it is.
 pub(super) fn answer_review(
     body: &[u8],
-    rules: &InjectionRules,
+    settings: &WebhookSettings,
 ) -> Result<AnsweredReview, ReviewError> {
     let review: AdmissionReviewDocument =
         serde_json::from_slice(body).map_err(ReviewError::Malformed)?;
@@ -112,7 +113,7 @@ pub(super) fn answer_review(
         return Err(ReviewError::Uid);
     }
     let PodInjection { operations, warnings } = match request.creates_pod() {
-        true => rules.plan_injection(&request.object),
+        true => settings.plan_injection(&request.object),
         false => PodInjection::default(),
     };
     let is_patched = !operations.is_empty();
@@ -138,14 +139,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn rules() -> InjectionRules {
-        InjectionRules {
-            endpoint: "http://$(VERBS3_NODE_IP):9000".to_owned(),
-            region: Some("us-east-1".to_owned()),
-            credentials_secret: None,
-        }
-    }
-
     fn review(object: Value) -> Value {
         json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -157,7 +150,8 @@ mod tests {
     }
 
     fn answer(review: &Value) -> Value {
-        let answered = answer_review(review.to_string().as_bytes(), &rules()).unwrap();
+        let answered =
+            answer_review(review.to_string().as_bytes(), &WebhookSettings::default()).unwrap();
         serde_json::from_slice(&answered.body).unwrap()
     }
 
@@ -193,7 +187,8 @@ mod tests {
 
     #[test]
     fn what_is_no_review_is_an_error_that_says_why() {
-        let refusal = |body: &[u8]| answer_review(body, &rules()).unwrap_err().to_string();
+        let refusal =
+            |body: &[u8]| answer_review(body, &WebhookSettings::default()).unwrap_err().to_string();
         let deep = "[".repeat(100_000);
         for body in [&b""[..], b"{", b"[]", b"\xff", b"{\"kind\":3}", deep.as_bytes()] {
             assert!(refusal(body).contains("no AdmissionReview"), "{body:?}");

@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 
+use super::settings::WebhookSettings;
+
 /// Label of pods and namespaces; the webhook's configuration selects by it.
 const LABEL: &str = "verbs3.io/inject";
 /// Annotation: the Secret that holds the pod's access key.
@@ -39,17 +41,6 @@ const CONTAINERS_MAX: usize = 200;
 /// Most warnings of one pod.
 const WARNINGS_MAX: usize = 8;
 
-/// What pods are given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InjectionRules {
-    /// Value of `AWS_ENDPOINT_URL_S3`; `$(VERBS3_NODE_IP)` in it is the node's address.
-    pub endpoint: String,
-    /// `None`: no region is added.
-    pub region: Option<String>,
-    /// Secret of each pod's own namespace that may hold keys. A pod starts without it, too.
-    pub credentials_secret: Option<String>,
-}
-
 /// What one pod gets.
 #[derive(Debug, Default, PartialEq)]
 pub struct PodInjection {
@@ -66,7 +57,7 @@ struct CredentialsSource<'a> {
     is_optional: bool,
 }
 
-impl InjectionRules {
+impl WebhookSettings {
     /// Decides what a pod is given. `pod` may be anything: the API server checks it later.
     pub fn plan_injection(&self, pod: &Value) -> PodInjection {
         let mut injection = PodInjection::default();
@@ -137,10 +128,8 @@ impl InjectionRules {
             }
             added.push(json!({ "name": ENDPOINT, "value": self.endpoint }));
         }
-        if let Some(region) = &self.region
-            && is_ours
-            && !sets_any(&REGIONS)
-        {
+        let region = &self.region;
+        if !region.is_empty() && is_ours && !sets_any(&REGIONS) {
             added.extend(REGIONS.map(|name| json!({ "name": name, "value": region })));
         }
         if let Some(CredentialsSource { secret, is_optional }) = source

@@ -30,7 +30,7 @@ use verbs3_metrics::GaugeGuard;
 
 use super::address_places::AddressPlaces;
 use super::admission_review::answer_review;
-use super::pod_injection::InjectionRules;
+use super::settings::WebhookSettings;
 use crate::metrics::{ReviewOutcome, WebhookConnectionCut, WebhookMetrics};
 
 /// Reviews that are parsed at once. A hostile body may take twenty times its bytes as a tree.
@@ -43,27 +43,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// connections at once, and none may push out another.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Bounds of the webhook.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WebhookLimits {
-    /// Most connections at once. Beyond it the oldest of the busiest address gives way.
-    pub connections_max: usize,
-    /// Most connections of one address; beyond it its oldest gives way.
-    pub per_address_max: usize,
-    /// Longest life of a connection, from its beginning to its answer's last byte.
-    pub deadline: Duration,
-    /// Longest time that a body may take, once it has its place.
-    pub body_deadline: Duration,
-    /// Longest body, in bytes.
-    pub review_bytes_max: usize,
-    /// Most bodies in memory at once. One address holds three quarters at most.
-    pub reviews_max: usize,
-}
-
 /// The webhook: what it needs to serve.
 pub struct WebhookServer {
-    pub rules: InjectionRules,
-    pub limits: WebhookLimits,
+    pub settings: WebhookSettings,
     pub certificates: Arc<ListenerCertificates>,
     pub metrics: Arc<WebhookMetrics>,
     /// Ends the acceptance of connections. Those that are there end within their deadline.
@@ -83,10 +65,11 @@ struct ReviewDesk {
 impl WebhookServer {
     /// Serves until told to stop, and until all connections have ended.
     pub async fn serve_reviews(self, socket: TcpListener) {
-        let limits = self.limits;
+        let settings = &self.settings;
+        let (deadline, reviews_max) = (settings.deadline.0, settings.reviews_max as usize);
         let room = WaitingRoom::new(RoomLimits {
-            places_max: limits.connections_max,
-            per_address_max: limits.per_address_max,
+            places_max: settings.connections_max as usize,
+            per_address_max: settings.connections_per_address_max as usize,
             grace: GRACE,
         });
         let (stop, tasks) = (self.stop.clone(), TaskTracker::new());
@@ -97,10 +80,10 @@ impl WebhookServer {
         ));
         let desk = Arc::new(ReviewDesk {
             server: self,
-            places: Semaphore::new(limits.reviews_max),
+            places: Semaphore::new(reviews_max),
             parsing: Semaphore::new(PARSED_MAX),
             // API servers may all come from one address.
-            by_address: AddressPlaces::new(limits.reviews_max - limits.reviews_max.div_ceil(4)),
+            by_address: AddressPlaces::new(reviews_max - reviews_max.div_ceil(4)),
             warning: RareWarning::new(),
         });
         while let Some(accepted) = stop.run_until_cancelled(socket.accept()).await {
@@ -121,7 +104,7 @@ impl WebhookServer {
             tasks.spawn(async move {
                 let _counted = GaugeGuard::add_to(&metrics.connections, 1);
                 let cut = tokio::select! {
-                    served = timeout(limits.deadline, desk.serve_connection(stream, address)) => {
+                    served = timeout(deadline, desk.serve_connection(stream, address)) => {
                         match served {
                             Ok(()) => return,
                             Err(_) => WebhookConnectionCut::Late,
@@ -168,7 +151,7 @@ impl ReviewDesk {
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.server.limits.deadline)
+            .header_read_timeout(self.server.settings.deadline.0)
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
         if let Err(error) = connection.await {
@@ -199,7 +182,9 @@ impl ReviewDesk {
         request: Request<Incoming>,
         address: IpAddr,
     ) -> Result<(ReviewOutcome, Response<Full<Bytes>>), ReviewRefusal> {
-        let WebhookLimits { review_bytes_max, body_deadline, .. } = self.server.limits;
+        let settings = &self.server.settings;
+        let (review_bytes_max, body_deadline) =
+            (settings.review_max.as_usize(), settings.body_deadline.0);
         let refuse = |status, answer_text: String| ReviewRefusal {
             status,
             answer_text,
@@ -251,7 +236,7 @@ impl ReviewDesk {
         };
         // It is never closed. Nothing waits while it is held.
         let _turn = self.parsing.acquire().await;
-        let answered = answer_review(&body, &self.server.rules).map_err(|error| {
+        let answered = answer_review(&body, &self.server.settings).map_err(|error| {
             let cause = std::error::Error::source(&error);
             let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
             refuse(StatusCode::BAD_REQUEST, format!("{error}{cause}"))

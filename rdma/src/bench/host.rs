@@ -11,8 +11,9 @@ use super::pattern_pages::PatternPages;
 use super::plain_server::PlainServer;
 use super::service::BenchService;
 use crate::arena::{Arena, ArenaOptions};
+use crate::calls::CallOptions;
 use crate::peer::{ShmWay, TransportWays};
-use crate::shm::{ShmOptions, ShmServer, ShmServerOptions};
+use crate::shm::{ShmServer, ShmServerOptions};
 use crate::tcp::{TcpOptions, TcpServer, TcpServerOptions};
 use crate::transport::{CallService, TransportKind};
 use crate::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions};
@@ -26,7 +27,7 @@ pub struct HostOptions {
     pub verbs: VerbsOptions,
     /// Addresses of the rails to offer.
     pub rails: Vec<IpAddr>,
-    pub shm: ShmOptions,
+    pub shm: CallOptions,
     /// Socket to offer to processes of this host.
     pub socket: Option<PathBuf>,
     /// Unit of pushed data in bytes, like a worker's page.

@@ -10,8 +10,9 @@ use super::left_out::{LeftOut, LeftOutCause};
 use super::message::BenchHostInfo;
 use super::pattern_pages::PatternPages;
 use crate::arena::{Arena, ArenaOptions};
+use crate::calls::CallOptions;
 use crate::peer::TransportWays;
-use crate::shm::{ShmOptions, ShmTransport};
+use crate::shm::ShmTransport;
 use crate::tcp::{TcpOptions, TcpTransport};
 use crate::transport::{
     PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, WayTerms,
@@ -27,7 +28,7 @@ pub struct DialOptions {
     pub host: SocketAddr,
     pub tcp: TcpOptions,
     pub verbs: VerbsOptions,
-    pub shm: ShmOptions,
+    pub shm: CallOptions,
     /// Addresses of this side's rails; the first is used with the host's first. Without any, the
     /// address from which the route to the host's rail leads.
     pub rails: Vec<IpAddr>,

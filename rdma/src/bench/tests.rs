@@ -9,8 +9,7 @@ use bytes::Bytes;
 use super::pattern_pages::PatternPages;
 use super::*;
 use crate::arena::{Arena, ArenaOptions};
-use crate::calls::HandshakeSecret;
-use crate::shm::ShmOptions;
+use crate::calls::{CallOptions, HandshakeSecret};
 use crate::tcp::TcpOptions;
 use crate::transport::TransportKind;
 use crate::verbs::VerbsOptions;
@@ -28,7 +27,7 @@ fn host_options(socket: Option<std::path::PathBuf>) -> HostOptions {
         tcp: TcpOptions::new(secret()),
         verbs: VerbsOptions::new(secret()),
         rails: vec![],
-        shm: ShmOptions::new(secret()),
+        shm: CallOptions::new(secret()),
         socket,
         page_bytes: PAGE,
         arena_bytes: 16 << 20,
@@ -41,7 +40,7 @@ fn dial_options(host: SocketAddr) -> DialOptions {
         host,
         tcp: TcpOptions::new(secret()),
         verbs: VerbsOptions::new(secret()),
-        shm: ShmOptions::new(secret()),
+        shm: CallOptions::new(secret()),
         rails: vec![],
         kinds: vec![TransportKind::Tcp, TransportKind::Shm, TransportKind::Verbs],
         connections: 2,

@@ -89,7 +89,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
             outlet,
             peer,
             message_bytes_max: agreed.frame_bytes_max,
-            cancel_ack_deadline: options.cancel_ack_deadline,
+            cancel_ack_deadline: options.settings.cancel_ack_deadline.0,
             credits: CallCredits::new(agreed.calls_in_flight_max as usize),
             heard: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::Handle as Runtime;

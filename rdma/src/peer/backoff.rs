@@ -6,26 +6,17 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use verbs3_pacing::{doubled_pause, jitter_pause};
 
 /// Pauses between attempts to connect. Each pause is shortened at random by up to a half.
 #[derive(Debug, Clone)]
-pub struct BackoffOptions {
+pub(crate) struct BackoffOptions {
     /// Pause after the first failure; it doubles with each further one.
-    pub pause_min: Duration,
+    pub(crate) pause_min: Duration,
     /// Longest pause.
-    pub pause_max: Duration,
+    pub(crate) pause_max: Duration,
     /// Life after which a connection was a success. A shorter life counts as one more failure.
-    pub stable_after: Duration,
-}
-
-impl Default for BackoffOptions {
-    fn default() -> Self {
-        Self {
-            pause_min: Duration::from_millis(100),
-            pause_max: Duration::from_secs(30),
-            stable_after: Duration::from_secs(10),
-        }
-    }
+    pub(crate) stable_after: Duration,
 }
 
 #[derive(Debug)]
@@ -48,10 +39,10 @@ impl ReconnectBackoff {
     /// Records a failed attempt. `chance` (0 to 1) spreads the pause over its upper half, so that
     /// peers of one dead host do not come back in the same instant.
     pub(crate) fn record_failure(&mut self, now: Instant, chance: f64) {
-        let doubled = 2u32.saturating_pow(self.failures.min(20));
-        let pause = self.options.pause_min.saturating_mul(doubled).min(self.options.pause_max);
+        let BackoffOptions { pause_min, pause_max, .. } = self.options;
+        let pause = doubled_pause(pause_min, self.failures.min(20), pause_max);
         self.failures = self.failures.saturating_add(1);
-        self.until = Some(now + pause.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0));
+        self.until = Some(now + jitter_pause(pause, chance));
     }
 
     /// Returns the time from which an attempt may be made; `None` means at any time.
@@ -76,7 +67,11 @@ mod tests {
     use super::*;
 
     fn backoff() -> ReconnectBackoff {
-        ReconnectBackoff::new(BackoffOptions::default())
+        ReconnectBackoff::new(BackoffOptions {
+            pause_min: Duration::from_millis(100),
+            pause_max: Duration::from_secs(30),
+            stable_after: Duration::from_secs(10),
+        })
     }
 
     fn pause(backoff: &ReconnectBackoff, now: Instant) -> Duration {

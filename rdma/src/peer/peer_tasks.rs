@@ -30,7 +30,7 @@ impl TransportPeerInner {
                 inner.state.lock().learn_ways(connection.peer_ways().clone());
             }
             // Slower attempts go on by themselves, and calls use their connections later.
-            let better = timeout(inner.options.upgrade_wait, inner.upgrade_transport())
+            let better = timeout(inner.options.settings.upgrade_wait.0, inner.upgrade_transport())
                 .await
                 .unwrap_or_default();
             inner.record_connection(tcp, better)
@@ -242,7 +242,7 @@ impl TransportPeerInner {
     /// Closes idle connections, and retries failed ways. Ends when no connection is left, so that
     /// an unused peer is left alone. May be cancelled at any time.
     async fn run_upkeep(self: Arc<Self>) {
-        let idle_max = self.options.idle_max;
+        let idle_max = self.options.settings.idle_max.0;
         let mut wake = Instant::now() + idle_max / 2;
         loop {
             tokio::select! {
@@ -266,7 +266,7 @@ impl TransportPeerInner {
             }
             wake = now + idle_max / 2;
             if state.may_learn() && !state.learning {
-                match state.learned + self.options.rest.rest_min {
+                match state.learned + self.options.settings.rest_min.0 {
                     due if due > now => wake = wake.min(due),
                     _ => self.learn_anew(&mut state),
                 }

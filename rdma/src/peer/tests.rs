@@ -60,7 +60,7 @@ async fn a_slow_upgrade_holds_no_call_and_serves_once_it_is_there() {
     bed.rails[0].slow(10 * SECOND);
     let (start, counted) = (Instant::now(), bed::fallbacks(Verbs, Tcp, PeerTrouble::Slow));
     assert_eq!(bed.ask().await.unwrap(), Tcp);
-    assert_eq!(start.elapsed(), PeerOptions::default().upgrade_wait);
+    assert_eq!(start.elapsed(), PeerOptions::default().settings.upgrade_wait.0);
     for _ in 0..10 {
         assert_eq!(bed.ask().await.unwrap(), Tcp);
     }
@@ -102,8 +102,9 @@ async fn calls_are_spread_over_the_rails() {
 
 #[tokio::test(start_paused = true)]
 async fn crowded_rails_get_company_up_to_the_bound() {
-    let options =
-        PeerOptions { connections_max: 5, calls_per_connection: 2, ..PeerOptions::default() };
+    let settings =
+        PeerSettings { connections_max: 5, calls_per_connection: 2, ..PeerSettings::default() };
+    let options = PeerOptions { settings, ..PeerOptions::default() };
     let bed = Bed::new(2, false, options);
     bed.ask().await.unwrap();
     for rail in &bed.rails {

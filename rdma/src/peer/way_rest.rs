@@ -9,35 +9,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Options that say when a way to a peer (the shm socket, one rail) rests, and for how long. Calls
-/// go another way meanwhile.
-#[derive(Debug, Clone)]
-pub struct RestOptions {
-    /// Errors within `window` that make a way rest.
-    pub errors_max: u32,
-    pub window: Duration,
-    /// Pause between two attempts of a way that does not rest yet.
-    pub pause: Duration,
-    /// The first rest. It doubles each time the way fails again after a rest.
-    pub rest_min: Duration,
-    pub rest_max: Duration,
-}
+use crate::settings::PeerSettings;
 
-impl Default for RestOptions {
-    fn default() -> Self {
-        Self {
-            errors_max: 3,
-            window: Duration::from_secs(10),
-            pause: Duration::from_secs(1),
-            rest_min: Duration::from_secs(30),
-            rest_max: Duration::from_secs(300),
-        }
-    }
-}
+/// Pause between two attempts of a way that does not rest yet.
+const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct WayRestTracker {
-    options: RestOptions,
+    settings: PeerSettings,
     /// Times of errors that are not older than the window.
     errors: VecDeque<Instant>,
     last_error: Option<Instant>,
@@ -50,9 +29,9 @@ pub(super) struct WayRestTracker {
 }
 
 impl WayRestTracker {
-    pub(super) fn new(options: RestOptions) -> Self {
+    pub(super) fn new(settings: PeerSettings) -> Self {
         Self {
-            options,
+            settings,
             errors: VecDeque::new(),
             last_error: None,
             until: None,
@@ -84,16 +63,17 @@ impl WayRestTracker {
     /// the same instant.
     pub(super) fn record_failure(&mut self, now: Instant, chance: f64) -> Option<Duration> {
         self.last_error = Some(now);
-        let RestOptions { errors_max, window, pause, rest_min, rest_max } = self.options;
+        let PeerSettings { rest_errors_max, rest_window, rest_min, rest_max, .. } = self.settings;
+        let (rest_min, rest_max) = (rest_min.0, rest_max.0);
         if !self.resting {
             if self.well_since.is_some_and(|since| now.saturating_duration_since(since) >= rest_max)
             {
                 self.rest = Duration::ZERO;
             }
             self.errors.push_back(now);
-            self.errors.retain(|&at| now.saturating_duration_since(at) <= window);
-            if self.errors.len() < errors_max as usize {
-                self.until = Some(now + pause);
+            self.errors.retain(|&at| now.saturating_duration_since(at) <= rest_window.0);
+            if self.errors.len() < rest_errors_max as usize {
+                self.until = Some(now + ATTEMPT_PAUSE);
                 return None;
             }
         }
@@ -159,7 +139,7 @@ mod tests {
     }
 
     fn resting(start: Instant) -> WayRestTracker {
-        let mut rest = WayRestTracker::new(RestOptions::default());
+        let mut rest = WayRestTracker::new(PeerSettings::default());
         assert_eq!(
             (rest.record_failure(start, 0.0), rest.record_failure(start, 0.0)),
             (None, None)
@@ -170,7 +150,7 @@ mod tests {
 
     #[test]
     fn three_errors_in_the_window_bring_a_rest_and_fewer_only_a_pause() {
-        let (mut rest, t0) = (WayRestTracker::new(RestOptions::default()), Instant::now());
+        let (mut rest, t0) = (WayRestTracker::new(PeerSettings::default()), Instant::now());
         assert_eq!(rest.record_failure(t0, 0.0), None);
         assert!(!rest.may_try(t0) && rest.may_try(at(t0, 1)) && !rest.is_resting());
         assert_eq!(rest.record_failure(at(t0, 5), 0.0), None);
@@ -211,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_first_break_is_mended_at_once_and_the_next_after_a_pause() {
-        let (mut rest, t0) = (WayRestTracker::new(RestOptions::default()), Instant::now());
+        let (mut rest, t0) = (WayRestTracker::new(PeerSettings::default()), Instant::now());
         rest.record_loss(t0, at(t0, 5), 0.0);
         assert!(rest.may_try(at(t0, 5)));
         rest.record_success(at(t0, 5));
@@ -221,7 +201,7 @@ mod tests {
 
     #[test]
     fn connections_that_break_together_are_one_error() {
-        let (mut rest, t0) = (WayRestTracker::new(RestOptions::default()), Instant::now());
+        let (mut rest, t0) = (WayRestTracker::new(PeerSettings::default()), Instant::now());
         for _ in 0..10 {
             assert_eq!(rest.record_loss(t0, at(t0, 5), 0.0), None);
         }
@@ -236,7 +216,7 @@ mod tests {
         fn attempts_are_bounded_whatever_happens(
             steps in proptest::collection::vec((0u64..40_000, any::<bool>(), 0.0f64..1.0), 1..300),
         ) {
-            let (mut rest, start) = (WayRestTracker::new(RestOptions::default()), Instant::now());
+            let (mut rest, start) = (WayRestTracker::new(PeerSettings::default()), Instant::now());
             let (mut now, mut attempts) = (start, VecDeque::new());
             for (ms, works, chance) in steps {
                 now += Duration::from_millis(ms);

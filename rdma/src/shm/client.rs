@@ -10,12 +10,13 @@ use tokio::runtime::Handle as Runtime;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::ShmOptions;
 use super::arena_offer;
 use super::arena_view::ShmArenaView;
 use super::borrower_halves::{FromOwner, ShmBorrowerOutlet};
 use super::pin_releases::PinReleases;
-use crate::calls::{self, ConnectionTasks, HandshakeAgreement, HandshakeError, controls_max};
+use crate::calls::{
+    self, CallOptions, ConnectionTasks, HandshakeAgreement, HandshakeError, controls_max,
+};
 use crate::metrics::transport_metrics;
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::{
@@ -25,7 +26,7 @@ use crate::transport::{
 
 /// A transport that connects to `ShmServer`s of this host.
 pub struct ShmTransport {
-    options: ShmOptions,
+    calls: CallOptions,
     tasks: TaskTracker,
 }
 
@@ -40,8 +41,8 @@ struct ShmHandshake {
 impl ShmTransport {
     /// Makes a transport without connections. Its connections need a tokio runtime; `shutdown`
     /// waits for their tasks.
-    pub fn new(options: ShmOptions) -> Self {
-        Self { options, tasks: TaskTracker::new() }
+    pub fn new(calls: CallOptions) -> Self {
+        Self { calls, tasks: TaskTracker::new() }
     }
 
     /// Waits until the tasks of every connection have ended. Drop the connections and their calls
@@ -61,10 +62,10 @@ impl ShmTransport {
         let ShmHandshake { stream, agreed, view, releases } =
             self.run_handshake(path, terms, &address).await?;
         let (stream, view, releases) = (Arc::new(stream), Arc::new(view), Arc::new(releases));
-        let calls = &self.options.calls;
+        let calls = &self.calls;
         let outbox = FrameOutbox::new(
             stream.clone(),
-            calls.write_queue_bytes_max,
+            calls.settings.write_queue_max.as_usize(),
             controls_max(agreed.calls_in_flight_max),
         );
         let outlet = ShmBorrowerOutlet { outbox, releases: releases.clone() };
@@ -88,11 +89,13 @@ impl ShmTransport {
         address: &str,
     ) -> Result<ShmHandshake, TransportError> {
         let unreachable = |cause| TransportError::Unreachable { peer: address.to_owned(), cause };
-        let calls = &self.options.calls;
-        let deadline = Instant::now() + calls.connect_deadline;
+        let calls = &self.calls;
+        let deadline = Instant::now() + calls.settings.connect_deadline.0;
         let mut stream = tokio::time::timeout_at(deadline, UnixStream::connect(path))
             .await
-            .map_err(|_| unreachable(UnreachableCause::Deadline(calls.connect_deadline)))?
+            .map_err(|_| {
+                unreachable(UnreachableCause::Deadline(calls.settings.connect_deadline.0))
+            })?
             .map_err(|error| unreachable(error.into()))?;
         let terms = calls.ticketed_terms(way.ticket.as_ref());
         let shake = async {

@@ -15,16 +15,17 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::OwnedSemaphorePermit;
 use verbs3_doors::WaitingGuest;
 
+use super::PinQuota;
 use super::arena_offer::{self, ShmArenaOffer};
 use super::owner_halves::{FromBorrower, ShmOwnerOutlet};
 use super::pin_registry::{self, ShmPinRegistry};
 use super::socket::{self, ShmBindError, SocketFile};
-use super::{PinQuota, ShmOptions};
 use crate::arena::Arena;
 use crate::calls::{
-    self, AdmissionGate, ConnectionTasks, GateCloser, GateLimits, HandshakeAgreement,
+    self, AdmissionGate, CallOptions, ConnectionTasks, GateCloser, GateLimits, HandshakeAgreement,
     HandshakeError, HandshakeTerms, ServerSession, controls_max,
 };
+use crate::settings::ShmSettings;
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::CallService;
 
@@ -34,34 +35,25 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 /// Bounds of a listening shm server: connections, handshakes, pinned memory, and the time to drain.
 #[derive(Debug, Clone)]
 pub struct ShmServerOptions {
-    pub shm: ShmOptions,
+    pub calls: CallOptions,
+    pub settings: ShmSettings,
     /// The other ways to this host, told to every requester that proved the secret.
     pub ways: String,
-    /// Most established connections, with ended ones whose requester still looks at the arena.
-    /// Together with the quota it bounds what all requesters can keep pinned.
-    pub connections_max: usize,
     /// Most connections that have not proved the secret yet. Beyond it the oldest gives way.
     pub handshakes_max: usize,
     /// Longest time that [`ShmServer::shutdown`] waits for calls in flight.
     pub drain_deadline: Duration,
-    /// Bounds on what one connection may keep pinned; replies beyond it are copied.
-    pub quota: PinQuota,
-    /// Longest part that is copied: a copy of 16 KiB costs less than a release.
-    pub copy_bytes_max: usize,
 }
 
 impl ShmServerOptions {
-    /// Sets the defaults: 64 connections, 16 handshakes, 30 s to drain, the default quota, copies
-    /// up to 16 KiB. It tells of no other ways.
-    pub fn new(shm: ShmOptions) -> Self {
+    /// Takes the default settings, 16 handshakes, and 30 s to drain. It tells of no other ways.
+    pub fn new(calls: CallOptions) -> Self {
         Self {
-            shm,
+            calls,
+            settings: ShmSettings::default(),
             ways: String::new(),
-            connections_max: 64,
             handshakes_max: 16,
             drain_deadline: Duration::from_secs(30),
-            quota: PinQuota::default(),
-            copy_bytes_max: 16 << 10,
         }
     }
 }
@@ -84,7 +76,7 @@ impl ShmServer {
         let (listener, file) = socket::listen_on(path)?;
         // All peers are processes of this host and of this user.
         let gate = AdmissionGate::new(GateLimits {
-            connections_max: options.connections_max,
+            connections_max: options.settings.connections_max as usize,
             handshakes_max: options.handshakes_max,
             handshakes_per_address_max: options.handshakes_max,
         });
@@ -156,7 +148,7 @@ impl ShmAcceptor {
         address: String,
         turn: WaitingGuest,
     ) {
-        let deadline = self.options.shm.calls.connect_deadline;
+        let deadline = self.options.calls.settings.connect_deadline.0;
         let guest = self
             .gate
             .run_handshake(deadline, &address, turn, self.run_handshake(&mut stream))
@@ -170,7 +162,7 @@ impl ShmAcceptor {
         // arena.
         tokio::spawn(pin_registry::watch_lifeline(lifeline, pins.clone(), place.clone()));
         let stream = Arc::new(stream);
-        let queue_bytes_max = self.options.shm.calls.write_queue_bytes_max;
+        let queue_bytes_max = self.options.calls.settings.write_queue_max.as_usize();
         let outlet = ShmOwnerOutlet {
             outbox: FrameOutbox::new(
                 stream.clone(),
@@ -179,7 +171,7 @@ impl ShmAcceptor {
             ),
             pins: pins.clone(),
             arena: self.arena.clone(),
-            copy_bytes_max: self.options.copy_bytes_max,
+            copy_bytes_max: self.options.settings.copy_max.as_usize(),
         };
         let inlet = FromBorrower { intake: FrameIntake::new(stream, agreed.frame_bytes_max), pins };
         let on = ConnectionTasks { runtime: &Runtime::current(), tasks: &self.gate.tasks };
@@ -192,13 +184,13 @@ impl ShmAcceptor {
         &self,
         stream: &mut UnixStream,
     ) -> Result<AdmittedRequester, HandshakeError> {
-        let terms = self.options.shm.calls.ticketed_terms(None);
+        let terms = self.options.calls.ticketed_terms(None);
         let (agreed, place) = self
             .gate
             .accept_peer(stream, &HandshakeTerms { ways: &self.options.ways, ..terms })
             .await?;
         let place = Arc::new(place);
-        let pins = ShmPinRegistry::new(self.options.quota);
+        let pins = ShmPinRegistry::new(PinQuota::from_settings(&self.options.settings));
         let (lifeline, theirs) = pipe::pipe()?;
         let theirs = theirs.into_nonblocking_fd()?;
         let offer = ShmArenaOffer {

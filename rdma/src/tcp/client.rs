@@ -53,18 +53,20 @@ impl TcpTransport {
         let unreachable = |cause| TransportError::Unreachable { peer: peer.tcp.to_string(), cause };
         let connect = async {
             let socket = self.options.open_socket(peer.tcp)?;
-            if let Some(address) = self.options.bind_address {
+            if let Some(address) = self.options.calls.settings.bind_address {
                 socket.bind(&std::net::SocketAddr::new(address, 0).into())?;
             }
             let stream = TcpSocket::from_std_stream(socket.into()).connect(peer.tcp).await?;
             self.options.tune_stream(&stream)?;
             std::io::Result::Ok(stream)
         };
-        let deadline = Instant::now() + self.options.calls.connect_deadline;
+        let deadline = Instant::now() + self.options.calls.settings.connect_deadline.0;
         let stream = tokio::time::timeout_at(deadline, connect)
             .await
             .map_err(|_| {
-                unreachable(UnreachableCause::Deadline(self.options.calls.connect_deadline))
+                unreachable(UnreachableCause::Deadline(
+                    self.options.calls.settings.connect_deadline.0,
+                ))
             })?
             .map_err(|error| unreachable(error.into()))?;
         let terms = self.options.calls.handshake_terms("");
@@ -118,7 +120,7 @@ impl TcpTransport {
         let calls = &self.options.calls;
         let outbox = FrameOutbox::new(
             stream.clone(),
-            calls.write_queue_bytes_max,
+            calls.settings.write_queue_max.as_usize(),
             controls_max(agreed.calls_in_flight_max),
         );
         let intake = FrameIntake::new(stream, agreed.frame_bytes_max);

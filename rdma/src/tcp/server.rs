@@ -36,12 +36,6 @@ pub struct TcpServerOptions {
     pub tcp: TcpOptions,
     /// The other ways to this host, told to every requester that proved the secret.
     pub ways: WaysProvider,
-    /// Most established connections.
-    pub connections_max: usize,
-    /// Most connections that have not proved the secret yet.
-    pub handshakes_max: usize,
-    /// The bound of `handshakes_max` for one address. Beyond either bound the oldest gives way.
-    pub handshakes_per_address_max: usize,
     /// Longest time that [`TcpServer::shutdown`] waits for calls in flight.
     pub drain_deadline: Duration,
     /// Runtimes that serve connections in turn. Where there are none, the binding runtime serves.
@@ -51,15 +45,11 @@ pub struct TcpServerOptions {
 }
 
 impl TcpServerOptions {
-    /// Sets the defaults: 16,384 connections, 256 handshakes (64 of one address), 30 s to drain.
-    /// The runtime that binds serves all connections.
+    /// Takes 30 s to drain. The runtime that binds serves all connections.
     pub fn new(tcp: TcpOptions) -> Self {
         Self {
             tcp,
             ways: WaysProvider::default(),
-            connections_max: 16_384,
-            handshakes_max: 256,
-            handshakes_per_address_max: 64,
             drain_deadline: Duration::from_secs(30),
             runtimes: Vec::new(),
         }
@@ -92,10 +82,11 @@ impl TcpServer {
         let failed = |source| TcpBindError { address, source };
         let listener = open_listener(address, &options.tcp).map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
+        let settings = &options.tcp.calls.settings;
         let gate = AdmissionGate::new(GateLimits {
-            connections_max: options.connections_max,
-            handshakes_max: options.handshakes_max,
-            handshakes_per_address_max: options.handshakes_per_address_max,
+            connections_max: settings.connections_max as usize,
+            handshakes_max: settings.handshakes_max as usize,
+            handshakes_per_address_max: settings.handshakes_per_address_max as usize,
         });
         let closer = gate.make_closer(options.drain_deadline);
         let door = Arc::new(TcpAcceptor { gate, options, service });
@@ -209,7 +200,8 @@ impl TcpAcceptor {
             };
             Ok((stream, agreed, place))
         };
-        let welcome = self.gate.run_handshake(calls.connect_deadline, &address, turn, shake).await;
+        let welcome =
+            self.gate.run_handshake(calls.settings.connect_deadline.0, &address, turn, shake).await;
         let Some((stream, agreed, _place)) = welcome else {
             return;
         };
@@ -241,7 +233,7 @@ impl TcpAcceptor {
         address: &str,
     ) {
         let stream = Arc::new(stream);
-        let queue_bytes_max = self.options.tcp.calls.write_queue_bytes_max;
+        let queue_bytes_max = self.options.tcp.calls.settings.write_queue_max.as_usize();
         let outbox = FrameOutbox::new(
             stream.clone(),
             queue_bytes_max,

@@ -1,16 +1,18 @@
 //! Owns the send order of one queue pair. It cuts frames into chunks, each behind the WRITEs that
 //! it vouches for.
 //!
-//! Owns the queue of frames, the slots that chunks are made in, and what must stay alive until the
-//! NIC is done. Posts nothing itself: it fills a list of work requests.
+//! Owns the queue of frames, and what must stay alive until the NIC is done. Posts nothing itself:
+//! it fills a list of work requests.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkHeader};
+use super::chunk_slots::{ChunkSlots, GRANT_SLOTS};
+use super::send_requests::{NO_SGES, SendRequests};
 use super::session_seals::{DataSeal, SenderSeals, TAG_BYTES};
-use super::sys::{GatherElement, RegisteredBuffer, SGES_MAX, WorkOperation, WorkRequest};
+use super::sys::{GatherElement, RegisteredBuffer, WorkOperation, WorkRequest};
 use super::window_pool::ClosingWindows;
 use super::write_plan::{RdmaWriteRequest, plan_writes};
 use crate::calls::{FrameHeader, FrameKind, OutgoingFrame};
@@ -19,17 +21,8 @@ use crate::calls::{FrameHeader, FrameKind, OutgoingFrame};
 /// two copies.
 pub(super) const RIDE_BYTES_MAX: usize = 4 << 10;
 
-/// Count of SENDs after which one is signalled, so that their slots come back in time.
-const SIGNAL_EVERY: u32 = 8;
-
 /// Places in the send queue that only chunks may take, so that WRITEs never block their own SEND.
 const SEND_RESERVE: u64 = 8;
-
-/// Slots for chunks that only give credits. They must go out even when everything else waits.
-const GRANT_SLOTS: u16 = 2;
-
-const NO_SGES: [GatherElement; SGES_MAX] =
-    [GatherElement { address: 0, bytes: 0, lkey: 0 }; SGES_MAX];
 
 /// Sizes of the sending side.
 #[derive(Debug, Clone, Copy)]
@@ -58,12 +51,6 @@ struct SendQueueFrame {
     begun: bool,
 }
 
-/// A chunk that is being filled.
-struct UnsentChunk {
-    slot: u16,
-    filled: usize,
-}
-
 /// Everything that the NIC is done with. Drop it outside of locks.
 #[derive(Default)]
 pub(super) struct CompletedSends {
@@ -82,25 +69,13 @@ pub(super) struct ChunkSender {
     locals: VecDeque<(WorkOperation, Option<ClosingWindows>)>,
     /// WRITEs of the first frame that are not posted yet.
     writes: VecDeque<RdmaWriteRequest>,
-    open: Option<UnsentChunk>,
     /// Frames with WRITEs whose last byte is in the open chunk.
     packed: Vec<OutgoingFrame>,
     /// Frames that were copied into chunks completely. The NIC reads none of them.
     copied: Vec<OutgoingFrame>,
-    free: Vec<u16>,
-    free_for_grants: Vec<u16>,
-    /// Slots and frames that the NIC may still read, by request.
-    held_slots: VecDeque<(u64, u16)>,
+    /// Frames that the NIC may still read, by request.
     held_frames: VecDeque<(u64, OutgoingFrame)>,
     closing: VecDeque<(u64, ClosingWindows)>,
-    /// Id of the last request made; below it, of the last one known to be complete.
-    made: u64,
-    complete: u64,
-    /// Id of the last request that the peer's NIC acknowledges.
-    acknowledged_last: u64,
-    /// Id of the last nudge, a request that does nothing.
-    nudged: u64,
-    sends_unsignalled: u32,
     /// The end is to be sent behind all frames, once there is a credit for it.
     end_due: bool,
     controls: usize,
@@ -110,7 +85,8 @@ pub(super) struct ChunkSender {
     tags_due: bool,
     /// Data bytes of frames that ride in the stream, since the last read of this count.
     copied_bytes: u64,
-    works: Vec<WorkRequest>,
+    chunks: ChunkSlots,
+    requests: SendRequests,
 }
 
 impl ChunkSender {
@@ -121,31 +97,18 @@ impl ChunkSender {
             frames: VecDeque::new(),
             locals: VecDeque::new(),
             writes: VecDeque::new(),
-            open: None,
             packed: Vec::new(),
             copied: Vec::new(),
-            free: (0..sizes.slots).collect(),
-            free_for_grants: (sizes.slots..sizes.slots + GRANT_SLOTS).collect(),
-            held_slots: VecDeque::new(),
             held_frames: VecDeque::new(),
             closing: VecDeque::new(),
-            made: 0,
-            complete: 0,
-            acknowledged_last: 0,
-            nudged: 0,
-            sends_unsignalled: 0,
             end_due: false,
             controls: 0,
             seals: None,
             tags_due: false,
             copied_bytes: 0,
-            works: Vec::new(),
+            chunks: ChunkSlots::new(sizes.slots, sizes.chunk_bytes),
+            requests: SendRequests::new(sizes.queue),
         }
-    }
-
-    /// Returns the bytes of all slots.
-    pub(super) fn buffer_bytes(slots: u16, chunk_bytes: u32) -> usize {
-        usize::from(slots + GRANT_SLOTS) * chunk_bytes as usize
     }
 
     pub(super) fn push(&mut self, frame: OutgoingFrame) {
@@ -178,13 +141,11 @@ impl ChunkSender {
 
     /// Makes a request that does nothing, unless one is in flight already.
     pub(super) fn make_nudge(&mut self) -> &[WorkRequest] {
-        self.works.clear();
-        if self.nudged <= self.complete && self.queue_free() > SEND_RESERVE {
-            // A WRITE of no bytes: the NIC checks no key and takes no receive buffer.
-            self.nudged =
-                self.add_request(WorkOperation::Write { address: 0, key: 0 }, NO_SGES, 0, false);
+        self.requests.begin_list();
+        if self.requests.queue_free() > SEND_RESERVE {
+            self.requests.add_nudge();
         }
-        self.signal_last()
+        self.requests.signal_last()
     }
 
     /// Takes the memory whose windows the end of the queue pair closes.
@@ -204,12 +165,12 @@ impl ChunkSender {
 
     /// Returns true when everything was sent, and the NIC is done with it.
     pub(super) fn is_idle(&self) -> bool {
-        self.frames.is_empty() && self.complete == self.made
+        self.frames.is_empty() && self.outstanding_requests() == 0
     }
 
     /// Returns the count of requests that are posted and not known to be complete.
     pub(super) fn outstanding_requests(&self) -> u64 {
-        self.made - self.complete
+        self.requests.outstanding_requests()
     }
 
     /// Takes the frames that were copied completely. Drop them outside of locks.
@@ -233,17 +194,8 @@ impl ChunkSender {
 
     /// Records that all requests up to `id` are complete. Moves what they held to `done`.
     pub(super) fn record_completion(&mut self, id: u64, done: &mut CompletedSends) {
-        self.complete = self.complete.max(id);
-        while self.held_slots.front().is_some_and(|(held, _)| *held <= id) {
-            if let Some((_, slot)) = self.held_slots.pop_front() {
-                let list = if slot < self.sizes.slots {
-                    &mut self.free
-                } else {
-                    &mut self.free_for_grants
-                };
-                list.push(slot);
-            }
-        }
+        self.requests.record_completion(id);
+        self.chunks.release_slots(id);
         while self.held_frames.front().is_some_and(|(held, _)| *held <= id) {
             done.frames.extend(self.held_frames.pop_front().map(|(_, frame)| frame));
         }
@@ -260,7 +212,7 @@ impl ChunkSender {
         slots: &RegisteredBuffer,
         memory: &impl LocalKeyLookup,
     ) -> &[WorkRequest] {
-        self.works.clear();
+        self.requests.begin_list();
         // A frame that tells a key follows the request that opens its window.
         while self.post_locals() && self.advance_queue(credits, slots, memory) {}
         self.seal_chunk(credits, slots, ChunkHeader::default());
@@ -276,7 +228,7 @@ impl ChunkSender {
                 ChunkHeader { only_grants: true, ..ChunkHeader::default() },
             );
         }
-        self.signal_last()
+        self.requests.signal_last()
     }
 
     /// Makes a chunk without a piece of a frame: a heartbeat. Returns no request where there is no
@@ -287,9 +239,9 @@ impl ChunkSender {
         slots: &RegisteredBuffer,
         header: ChunkHeader,
     ) -> &[WorkRequest] {
-        self.works.clear();
+        self.requests.begin_list();
         self.seal_bare_chunk(credits, slots, header);
-        self.signal_last()
+        self.requests.signal_last()
     }
 
     /// Makes a chunk of bytes that are no frame: the handshake. Returns `None` where they have no
@@ -300,13 +252,13 @@ impl ChunkSender {
         credits: &mut ChunkCredits,
         slots: &RegisteredBuffer,
     ) -> Option<&[WorkRequest]> {
-        self.works.clear();
+        self.requests.begin_list();
         if !self.open_chunk(credits) {
             return None;
         }
-        self.pack_bytes(bytes, slots);
+        self.chunks.pack_bytes(bytes, self.payload_bytes_max, slots);
         self.seal_chunk(credits, slots, ChunkHeader::default());
-        Some(self.signal_last())
+        Some(self.requests.signal_last())
     }
 
     /// Sets the bound on payloads for a peer whose receive buffers have `bytes`.
@@ -347,18 +299,18 @@ impl ChunkSender {
     /// Returns true while the next request opens a window, and may not go out yet.
     fn must_await_acks(&self) -> bool {
         self.sizes.binds_after_acks
-            && self.complete < self.acknowledged_last
+            && self.requests.awaits_acks()
             && matches!(self.locals.front(), Some((WorkOperation::Bind { .. }, _)))
     }
 
     /// Posts requests that open or close windows. Returns `false` where some wait for places in the
     /// queue, or for acknowledgements.
     fn post_locals(&mut self) -> bool {
-        while self.queue_free() > SEND_RESERVE
+        while self.requests.queue_free() > SEND_RESERVE
             && !self.must_await_acks()
             && let Some((op, closing)) = self.locals.pop_front()
         {
-            let id = self.add_request(op, NO_SGES, 0, false);
+            let id = self.requests.add_request(op, NO_SGES, 0, false);
             self.closing.extend(closing.map(|closing| (id, closing)));
         }
         self.locals.is_empty()
@@ -381,25 +333,25 @@ impl ChunkSender {
             if !placed {
                 self.copied_bytes +=
                     queued.frame.data.iter().map(|piece| piece.len() as u64).sum::<u64>();
-            } else if self.open.is_some() {
+            } else if self.chunks.open_chunk().is_some() {
                 // Chunks packed already need not wait for the WRITEs of another frame.
                 self.seal_chunk(credits, slots, ChunkHeader::default());
                 return true;
             }
         }
         while let Some(write) = self.writes.front().copied() {
-            if self.queue_free() <= SEND_RESERVE {
+            if self.requests.queue_free() <= SEND_RESERVE {
                 return false;
             }
             self.writes.pop_front();
             let op = WorkOperation::Write { address: write.address, key: write.key };
-            self.add_request(op, write.sges, write.sges_used, false);
+            self.requests.add_request(op, write.sges, write.sges_used, false);
         }
         if !self.open_chunk(credits) {
             return false;
         }
         self.pack_front(slots);
-        if self.open.as_ref().is_some_and(|open| open.filled == self.payload_bytes_max()) {
+        if self.chunks.open_chunk().is_some_and(|open| open.filled == self.payload_bytes_max) {
             self.seal_chunk(credits, slots, ChunkHeader::default());
         }
         true
@@ -418,7 +370,7 @@ impl ChunkSender {
         for piece in words.into_iter().chain(data.iter().map(|piece| &piece[..])) {
             let skipped = skip.min(piece.len());
             skip -= skipped;
-            let taken = self.pack_bytes(&piece[skipped..], slots);
+            let taken = self.chunks.pack_bytes(&piece[skipped..], self.payload_bytes_max, slots);
             queued.packed += taken;
             if taken < piece.len() - skipped {
                 whole = false;
@@ -436,31 +388,13 @@ impl ChunkSender {
 
     /// Opens a chunk if none is open and one may go out.
     fn open_chunk(&mut self, credits: &ChunkCredits) -> bool {
-        if self.open.is_some() {
+        if self.chunks.open_chunk().is_some() {
             return true;
         }
-        if !credits.may_send() || self.queue_free() <= u64::from(GRANT_SLOTS) {
+        if !credits.may_send() || self.requests.queue_free() <= u64::from(GRANT_SLOTS) {
             return false;
         }
-        let Some(slot) = self.free.pop() else {
-            return false;
-        };
-        self.open = Some(UnsentChunk { slot, filled: 0 });
-        true
-    }
-
-    fn pack_bytes(&mut self, bytes: &[u8], slots: &RegisteredBuffer) -> usize {
-        let room = self.payload_bytes_max();
-        let Some(open) = &mut self.open else {
-            return 0;
-        };
-        let taken = bytes.len().min(room - open.filled);
-        let at = usize::from(open.slot) * self.sizes.chunk_bytes as usize
-            + CHUNK_HEADER_BYTES
-            + open.filled;
-        slots.write(at, &bytes[..taken]);
-        open.filled += taken;
-        taken
+        self.chunks.open_next()
     }
 
     /// Makes a SEND of the open chunk.
@@ -470,7 +404,7 @@ impl ChunkSender {
         slots: &RegisteredBuffer,
         header: ChunkHeader,
     ) {
-        let Some(open) = self.open.take() else {
+        let Some(open) = self.chunks.take_open() else {
             return;
         };
         if !header.only_grants {
@@ -483,7 +417,7 @@ impl ChunkSender {
             tags_wanted: self.seals.as_ref().is_some_and(|seals| seals.tags_wanted),
             ..header
         };
-        let at = usize::from(open.slot) * self.sizes.chunk_bytes as usize;
+        let at = self.chunks.place_of(open.slot);
         slots.write(at, &header.encode());
         let mut bytes = (CHUNK_HEADER_BYTES + open.filled) as u32;
         if let Some(seals) = &mut self.seals {
@@ -493,13 +427,15 @@ impl ChunkSender {
         }
         let mut sges = NO_SGES;
         sges[0] = GatherElement { address: slots.address_at(at), bytes, lkey: slots.local_key() };
-        let id = self.add_request(WorkOperation::Send, sges, 1, bytes <= self.sizes.inline_bytes);
-        self.held_slots.push_back((id, open.slot));
+        let id = self.requests.add_request(
+            WorkOperation::Send,
+            sges,
+            1,
+            bytes <= self.sizes.inline_bytes,
+        );
+        self.chunks.hold_slot(id, open.slot);
         self.held_frames.extend(self.packed.drain(..).map(|frame| (id, frame)));
-        self.sends_unsignalled += 1;
-        if self.sends_unsignalled >= SIGNAL_EVERY {
-            self.signal_last();
-        }
+        self.requests.count_send();
     }
 
     fn seal_bare_chunk(
@@ -509,54 +445,13 @@ impl ChunkSender {
         header: ChunkHeader,
     ) {
         if header.only_grants {
-            if self.queue_free() == 0 {
+            if self.requests.queue_free() == 0 || !self.chunks.open_grant() {
                 return;
             }
-            let Some(slot) = self.free_for_grants.pop() else {
-                return;
-            };
-            self.open = Some(UnsentChunk { slot, filled: 0 });
         } else if !self.open_chunk(credits) {
             return;
         }
         self.seal_chunk(credits, slots, header);
-    }
-
-    fn add_request(
-        &mut self,
-        op: WorkOperation,
-        sges: [GatherElement; SGES_MAX],
-        sges_used: u8,
-        inline: bool,
-    ) -> u64 {
-        self.made += 1;
-        if matches!(op, WorkOperation::Write { .. } | WorkOperation::Send) {
-            self.acknowledged_last = self.made;
-        }
-        self.works.push(WorkRequest {
-            id: self.made,
-            op,
-            sges,
-            sges_used,
-            signalled: false,
-            inline,
-        });
-        self.made
-    }
-
-    /// Signals whatever is posted last. So nothing is held longer than needed, and a full queue
-    /// moves on. Without the signal on SENDs that hold only their slot, a requester that pushed 3
-    /// MiB waited for ever.
-    fn signal_last(&mut self) -> &[WorkRequest] {
-        if let Some(last) = self.works.last_mut() {
-            last.signalled = true;
-            self.sends_unsignalled = 0;
-        }
-        &self.works
-    }
-
-    fn queue_free(&self) -> u64 {
-        u64::from(self.sizes.queue).saturating_sub(self.outstanding_requests())
     }
 }
 

@@ -13,12 +13,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use verbs3_settings::TimePeriod;
+
 use super::rail::RailDevice;
 use super::sys::{CmId, EventChannel};
 use super::{RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
 use crate::calls::HandshakeSecret;
 use crate::landing::Landing;
+use crate::settings::FeatureSwitch;
 use crate::transport::{
     CallEvent, CallService, IncomingCall, PeerConnection, ReplySender, TransportError, WayTerms,
 };
@@ -43,9 +46,9 @@ fn make_happen(what: u16, device: IpAddr) {
 
 fn test_options() -> VerbsOptions {
     let mut options = VerbsOptions::new(HandshakeSecret::new("the cluster's secret"));
-    options.reopen_max = Duration::from_millis(100);
+    options.settings.reopen_max = TimePeriod::from_millis(100);
     // What ends a connection here is what its device says.
-    options.heartbeat = Duration::from_secs(3600);
+    options.settings.heartbeat = TimePeriod::from_seconds(3600);
     options
 }
 
@@ -230,7 +233,8 @@ async fn fake_device_of_short_regions_has_the_arena_in_several() {
 #[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
 async fn fake_registration_that_fails_goes_on_where_it_ended() {
     let address: IpAddr = "127.0.3.21".parse().unwrap();
-    let options = VerbsOptions { shared_receive: false, ..test_options() };
+    let mut options = test_options();
+    options.settings.shared_receive = FeatureSwitch::Off;
     let (transport, opened) = VerbsTransport::start(address, options, test_arena(16));
     assert!(opened.first_error().await.is_some(), "the third registration succeeded");
     wait_until("the rail is up", || transport.current_rail().is_some()).await;
@@ -243,10 +247,11 @@ async fn fake_registration_that_fails_goes_on_where_it_ended() {
 async fn fake_arena_has_relaxed_ordering_unless_that_is_off() {
     let address: IpAddr = "127.0.6.21".parse().unwrap();
     let open = |relaxed_ordering| {
-        let options = VerbsOptions { relaxed_ordering, ..test_options() };
+        let mut options = test_options();
+        options.settings.relaxed_ordering = relaxed_ordering;
         VerbsTransport::new(address, options, test_arena(4)).err()
     };
-    assert!(open(true).is_none() && open(false).is_some());
+    assert!(open(FeatureSwitch::Auto).is_none() && open(FeatureSwitch::Off).is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

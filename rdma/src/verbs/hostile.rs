@@ -11,6 +11,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 
+use verbs3_settings::TimePeriod;
+
 use super::chunk_sender::LocalKeyLookup;
 use super::queue_pair_wire::QueuePairWire;
 use super::queue_terms::QueueTerms;
@@ -30,6 +32,7 @@ use crate::calls::{
     HandshakeSide, MemorySegment, OutgoingFrame, SessionKey,
 };
 use crate::landing::{Landing, LandingFill};
+use crate::settings::FeatureSwitch;
 use crate::transport::{CallService, IncomingCall, PeerConnection, ReplySender, WayTerms};
 
 const PAGE: usize = 64 << 10;
@@ -52,16 +55,18 @@ fn test_address() -> IpAddr {
 
 /// Enables memory windows, where the device has them.
 fn test_options() -> VerbsOptions {
-    VerbsOptions { windows: true, ..without_windows() }
+    let mut options = without_windows();
+    options.settings.windows = FeatureSwitch::Auto;
+    options
 }
 
 fn without_windows() -> VerbsOptions {
     let mut options = VerbsOptions::new(HandshakeSecret::new("the cluster's secret"));
     if test_address().is_loopback() {
         // The fake provider tells of a refused WRITE by an event, and no sign of life may find it.
-        options.heartbeat = Duration::from_secs(3600);
+        options.settings.heartbeat = TimePeriod::from_seconds(3600);
     }
-    options.calls.connect_deadline = PATIENCE;
+    options.calls.settings.connect_deadline = TimePeriod(PATIENCE);
     options
 }
 
@@ -397,7 +402,8 @@ async fn hostile_host_that_answers_in_a_workers_name_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_host_that_writes_into_a_landing_gives_no_data_where_tags_are_wanted() {
-    let options = VerbsOptions { data_tags: true, ..without_windows() };
+    let mut options = without_windows();
+    options.settings.data_tags = true;
     let (lair, memory) = (HostileListener::open_rail(), test_arena());
     let transport = VerbsTransport::new(test_address(), options, memory.clone()).unwrap();
     for case in ["written over", "not tagged", "tagged for other bytes", "the worker's"] {
@@ -446,7 +452,7 @@ impl CallService for SilentService {
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_gateway_that_reads_no_answer_and_hangs_up_leaves_its_place() {
     let mut verbs = without_windows();
-    verbs.calls.calls_in_flight_max = 8;
+    verbs.calls.settings.calls_in_flight_max = 8;
     let options =
         VerbsServerOptions { connections_max: 1, ..VerbsServerOptions::new(verbs.clone()) };
     let to = SocketAddr::new(test_address(), 0);

@@ -4,11 +4,12 @@
 //! so an idle connection costs nothing. `calls` knows what a frame means.
 
 mod closing;
+mod heartbeat;
 mod sealing;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -17,11 +18,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::VerbsOptions;
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkError, ChunkHeader};
 use super::chunk_sender::{ChunkSender, CompletedSends, LocalKeyLookup, SendSizes};
+use super::chunk_slots::ChunkSlots;
 use super::queue_terms::QueueTerms;
 use super::rail::{OpenRail, RailDevice};
 use super::rail_metrics::RailMetrics;
@@ -35,14 +37,11 @@ use super::sys::{
 use super::window_pool::BoundWindows;
 use crate::calls::QueuedBytesBudget;
 use crate::metrics::{ConnectionSide, SealedMatter};
+use heartbeat::HeartbeatTimer;
 
 /// Times that the thread's other tasks may run before this one waits for the NIC's event. The wait
 /// costs three system calls, and the other tasks' work often makes the next completion.
 const YIELDS_MAX: u32 = 1;
-
-/// Time that windows have to close before the device is nudged. Soft-RoCE (Linux 6.1) may forget an
-/// invalidation that waits for the requests before it, until something else is posted.
-const NUDGE_AFTER: Duration = Duration::from_millis(250);
 
 /// Completions taken by one poll.
 const POLL_MAX: usize = 16;
@@ -101,13 +100,6 @@ pub(super) struct QueuePairWireState {
     failure: Option<String>,
 }
 
-/// The heartbeat's timer: it fires after a whole period without a completion. One timer serves all
-/// waits, since making one costs more than most of them.
-struct HeartbeatTimer<'a> {
-    timer: Pin<&'a mut Sleep>,
-    silent: bool,
-}
-
 impl LocalKeyLookup for OpenRail {
     fn lkey_of(&self, piece: &Bytes) -> Option<u32> {
         let region = self.device.regions.region_of(piece.as_ptr() as usize, piece.len())?;
@@ -126,28 +118,30 @@ impl QueuePairWire {
         let RailDevice { domain, health, shared, .. } = &*rail.device;
         let receives = ReceiveBuffers::new(domain, shared.as_ref(), options)?;
         // One more for the beacon.
-        let entries = options.send_queue + 1 + receives.completions_max();
+        let entries = options.settings.send_queue + 1 + receives.completions_max();
         let queue = Arc::new(CompletionQueue::new(domain.clone(), entries)?);
-        let (send, inline_bytes) = (options.send_queue, options.inline_bytes);
+        let (send, inline_bytes) =
+            (options.settings.send_queue, options.settings.inline_max.as_u32());
         let sizes = QueueSizes { send, receive: receives.own_depth(), inline_bytes };
         let parts = QueuePairParts { domain, completions: &queue, shared: receives.shared_queue() };
         // Declared after the buffers: whatever fails below, the queue pair goes before them.
         let pair = CmQueuePair::new(id, parts, sizes)?;
         let (inline_bytes, watch) = (pair.inline_bytes(), pair.watch_health(health, &queue));
         receives.post_all(&pair)?;
-        let slots = options.receive_count;
+        let slots = options.settings.receive_count;
         let slots_buffer = RegisteredBuffer::new(
             domain.clone(),
-            ChunkSender::buffer_bytes(slots, options.receive_bytes),
+            ChunkSlots::buffer_bytes(slots, options.settings.receive_buffer.as_u32()),
         )?;
         let send = SendSizes {
-            queue: options.send_queue,
-            chunk_bytes: options.receive_bytes,
+            queue: options.settings.send_queue,
+            chunk_bytes: options.settings.receive_buffer.as_u32(),
             slots,
             inline_bytes,
             binds_after_acks: rail.device.is_soft_roce,
         };
-        let metrics = RailMetrics::for_queue_pair(&rail.rail.metric_label(), options.send_queue);
+        let metrics =
+            RailMetrics::for_queue_pair(&rail.rail.metric_label(), options.settings.send_queue);
         Ok(Arc::new(Self {
             state: Mutex::new(QueuePairWireState {
                 pair: Some(pair),
@@ -167,8 +161,8 @@ impl QueuePairWire {
                 closed: false,
                 failure: None,
             }),
-            rooms: QueuedBytesBudget::new(options.calls.write_queue_bytes_max),
-            controls_max: crate::calls::controls_max(options.calls.calls_in_flight_max),
+            rooms: QueuedBytesBudget::new(options.calls.settings.write_queue_max.as_usize()),
+            controls_max: crate::calls::controls_max(options.calls.settings.calls_in_flight_max),
             rail,
             metrics,
             completions: watch_readable(queue)?,
@@ -176,9 +170,9 @@ impl QueuePairWire {
             watch,
             slots: slots_buffer,
             receives,
-            busy_poll: options.busy_poll,
-            heartbeat: options.heartbeat,
-            tags_wanted: options.data_tags,
+            busy_poll: options.settings.busy_poll.0,
+            heartbeat: options.settings.heartbeat.0,
+            tags_wanted: options.settings.data_tags,
             driven: AtomicBool::new(false),
             arrived: Notify::new(),
             work: Notify::new(),
@@ -269,17 +263,6 @@ impl QueuePairWire {
         unsafe { pair.post_send(works) }
     }
 
-    /// Sends a heartbeat, where there is a credit for it.
-    fn send_bare(&self, header: ChunkHeader) {
-        let mut state = self.state.lock();
-        let QueuePairWireState { pair: Some(pair), sender, credits, .. } = &mut *state else {
-            return;
-        };
-        let works = sender.make_bare_chunk(credits, &self.slots, header);
-        // A queue pair that takes nothing shows the error at the next poll.
-        let _ = self.post_work(pair, works);
-    }
-
     /// Sends bytes that are no frame.
     pub(super) async fn send_raw(&self, bytes: &[u8]) -> io::Result<()> {
         let most = self.state.lock().sender.payload_bytes_max();
@@ -290,7 +273,7 @@ impl QueuePairWire {
                     return true;
                 };
                 if let Some(works) = sender.make_raw_chunk(piece, credits, &self.slots) {
-                    // The next poll shows an error, see `send_bare`.
+                    // A queue pair that takes nothing shows the error at the next poll.
                     let _ = self.post_work(pair, works);
                     sent = true;
                 }
@@ -307,15 +290,16 @@ impl QueuePairWire {
         over: &mut (dyn FnMut(&mut QueuePairWireState) -> bool + Send),
     ) -> io::Result<()> {
         let (mut active, mut yields) = (Instant::now(), 0);
-        let mut beat =
-            HeartbeatTimer { timer: pin!(tokio::time::sleep(self.heartbeat)), silent: true };
+        let timer = pin!(tokio::time::sleep(self.heartbeat));
+        let mut beat = HeartbeatTimer::new(timer);
         loop {
             let moved = self.poll_completions()?;
             if over(&mut self.state.lock()) {
                 return Ok(());
             }
             if moved {
-                (yields, beat.silent) = (0, false);
+                yields = 0;
+                beat.note_completion();
                 if !self.busy_poll.is_zero() {
                     active = Instant::now();
                 }
@@ -343,31 +327,6 @@ impl QueuePairWire {
         let _ = tokio::time::timeout(limit, self.drive_until(ended)).await;
     }
 
-    async fn wait_for_event(&self, beat: &mut HeartbeatTimer<'_>) -> io::Result<()> {
-        let soon = Instant::now() + NUDGE_AFTER;
-        if self.rail.device.windows.is_some()
-            && beat.timer.deadline() > soon
-            && self.state.lock().sender.is_closing()
-        {
-            beat.timer.as_mut().reset(soon);
-        }
-        tokio::select! {
-            ready = self.completions.readable() => {
-                ready?.clear_ready();
-                self.completions.get_ref().0.take_event();
-            }
-            event = self.next_cm_event() => self.handle_cm_event(&event?),
-            () = self.watch.await_failure() => self.record_device_error(),
-            () = self.work.notified() => {}
-            () = beat.timer.as_mut() => {
-                self.send_heartbeat(beat.silent);
-                beat.silent = true;
-                beat.timer.as_mut().reset(Instant::now() + self.heartbeat);
-            }
-        }
-        Ok(())
-    }
-
     /// Ends the connection, of which the device says that it is broken.
     fn record_device_error(&self) {
         // A completion knows more of the cause.
@@ -377,21 +336,6 @@ impl QueuePairWire {
             Err(error) => error.to_string(),
             Ok(_) => "the device reports an error of the connection or of its port".to_owned(),
         });
-    }
-
-    fn send_heartbeat(&self, silent: bool) {
-        let mut state = self.state.lock();
-        if state.sender.is_closing() {
-            let QueuePairWireState { pair: Some(pair), sender, .. } = &mut *state else {
-                return;
-            };
-            // The next poll shows an error, see `send_bare`.
-            let _ = self.post_work(pair, sender.make_nudge());
-        } else if silent && state.sender.is_idle() {
-            drop(state);
-            // A missing acknowledgement of this heartbeat reveals a dead peer.
-            self.send_bare(ChunkHeader::default());
-        }
     }
 
     fn handle_cm_event(&self, event: &CmEvent) {

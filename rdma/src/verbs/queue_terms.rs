@@ -4,6 +4,7 @@
 use std::io;
 
 use super::VerbsOptions;
+use crate::settings::VerbsSettings;
 
 const MAGIC: [u8; 4] = *b"vb3V";
 
@@ -48,7 +49,8 @@ enum QueueTermsDefect {
 
 impl QueueTerms {
     pub(super) fn from_options(options: &VerbsOptions) -> Self {
-        let VerbsOptions { receive_count, receive_bytes, path_mtu_max, .. } = *options;
+        let VerbsSettings { receive_count, receive_buffer, path_mtu_max, .. } = options.settings;
+        let receive_bytes = receive_buffer.as_u32();
         Self { receive_count, receive_first: receive_count, receive_bytes, path_mtu_max }
     }
 

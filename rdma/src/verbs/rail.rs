@@ -96,7 +96,9 @@ impl RailDevice {
         let (device, port) = domain.device_port();
         let label = format!("{device}:{port}");
         let windows = match usage {
-            ArenaPurpose::Landings if options.windows => make_window_pool(&label, &domain),
+            ArenaPurpose::Landings if options.settings.windows.is_wanted() => {
+                make_window_pool(&label, &domain)
+            }
             _ => None,
         };
         let access = match usage {
@@ -104,10 +106,13 @@ impl RailDevice {
             ArenaPurpose::Landings if windows.is_some() => RegionAccess::Windows,
             ArenaPurpose::Landings => RegionAccess::RemoteWrite,
         };
-        let terms = RegionTerms { access, relaxed: options.relaxed_ordering };
+        let terms = RegionTerms { access, relaxed: options.settings.relaxed_ordering.is_wanted() };
         let regions = RailRegions::new(domain.clone(), arena, terms);
-        let shared =
-            if options.shared_receive { shared_ring(&label, &domain, options) } else { None };
+        let shared = if options.settings.shared_receive.is_wanted() {
+            shared_ring(&label, &domain, options)
+        } else {
+            None
+        };
         let is_soft_roce = is_soft_roce(&domain.device_folder());
         Ok(Self { domain, health, windows, regions, usage, shared, is_soft_roce })
     }

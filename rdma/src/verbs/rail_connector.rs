@@ -88,7 +88,7 @@ impl VerbsTransport {
 
     fn prepare_rail(place: RailPlace, options: VerbsOptions, arena: Arena) -> (Self, RailKeeper) {
         let name: Arc<str> = place.rail_name().into();
-        let presence = RailPresence::new(place.clone(), options.reopen_max);
+        let presence = RailPresence::new(place.clone(), options.settings.reopen_max.0);
         let opener = RailOpener::new(place, arena, ArenaPurpose::Landings, &options);
         let (over, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (rail, label) = (Mutex::new(None), Mutex::new((*name).to_owned()));
@@ -163,13 +163,13 @@ impl RailConnector {
         way: &WayTerms,
     ) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let peer = || format!("{to} from rail {}", self.name);
-        let deadline = Instant::now() + self.options.calls.connect_deadline;
+        let deadline = Instant::now() + self.options.calls.settings.connect_deadline.0;
         let unreachable = |cause| TransportError::Unreachable { peer: peer(), cause };
         let wire = match tokio::time::timeout_at(deadline, self.establish_wire(to)).await {
             Ok(Ok(wire)) => wire,
             Ok(Err(error)) => return Err(unreachable(error.into())),
             Err(_) => {
-                let deadline = self.options.calls.connect_deadline;
+                let deadline = self.options.calls.settings.connect_deadline.0;
                 return Err(unreachable(UnreachableCause::Deadline(deadline)));
             }
         };
@@ -227,7 +227,7 @@ impl RailConnector {
     }
 
     async fn establish_wire(&self, to: SocketAddr) -> io::Result<Arc<QueuePairWire>> {
-        match self.request_wire(to, self.options.path_mtu_max).await? {
+        match self.request_wire(to, self.options.settings.path_mtu_max).await? {
             WireRequestOutcome::Yes(wire) => Ok(wire),
             WireRequestOutcome::SmallerPackets(path_mtu_max) => {
                 match self.request_wire(to, Some(path_mtu_max)).await? {
@@ -251,13 +251,13 @@ impl RailConnector {
         let channel = EventChannel::new()?;
         let mut id = CmId::new(&channel)?;
         let events = watch_readable(channel)?;
-        let within = self.options.calls.connect_deadline.max(Duration::from_millis(1));
+        let within = self.options.calls.settings.connect_deadline.0.max(Duration::from_millis(1));
         id.resolve_address(rail.rail.address, to, within)?;
         expect_event(&next_event(&events).await?, EventKind::AddressResolved)?;
-        if let Some(tos) = self.options.tos {
+        if let Some(tos) = self.options.settings.tos {
             id.set_tos(tos)?;
         }
-        id.set_ack_timeout(self.options.ack_timeout)?;
+        id.set_ack_timeout(self.options.settings.ack_timeout)?;
         id.resolve_route(within)?;
         expect_event(&next_event(&events).await?, EventKind::RouteResolved)?;
         let path_mtu_max = path_mtu_max.filter(|_| !id.is_iwarp());
@@ -297,7 +297,10 @@ enum WireRequestOutcome {
 }
 
 pub(super) fn connect_options(options: &VerbsOptions) -> ConnectOptions {
-    ConnectOptions { retry_count: options.retry_count, rnr_retry: options.rnr_retry }
+    ConnectOptions {
+        retry_count: options.settings.retry_count,
+        rnr_retry: options.settings.rnr_retry,
+    }
 }
 
 pub(super) fn expect_event(event: &CmEvent, kind: EventKind) -> io::Result<()> {

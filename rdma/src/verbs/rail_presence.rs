@@ -18,7 +18,7 @@ use crate::metrics::transport_metrics;
 use crate::peer::{BackoffOptions, ReconnectBackoff};
 
 /// Pause after the first failed attempt. It doubles up to
-/// [`VerbsOptions::reopen_max`](super::VerbsOptions). A replugged device is there again after a
+/// [`VerbsSettings::reopen_max`](crate::settings::VerbsSettings). A replugged device is there again after a
 /// second or two.
 const REOPEN_MIN: Duration = Duration::from_secs(1);
 

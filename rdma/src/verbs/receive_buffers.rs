@@ -53,7 +53,8 @@ impl SharedRing {
         domain: &Arc<ProtectionDomain>,
         options: &VerbsOptions,
     ) -> io::Result<Self> {
-        let (depth, chunk_bytes) = (options.shared_receives, options.receive_bytes as usize);
+        let (depth, chunk_bytes) =
+            (options.settings.shared_receives, options.settings.receive_buffer.as_usize());
         let queue = Arc::new(SharedQueue::new(domain.clone(), u32::from(depth))?);
         let buffers = RegisteredBuffer::new(domain.clone(), usize::from(depth) * chunk_bytes)?;
         let gauges = rail_metrics(rail).shared_receives;
@@ -154,11 +155,11 @@ struct ReservationState {
 
 impl RingReservation {
     fn try_reserve(ring: &Arc<SharedRing>, options: &VerbsOptions) -> Option<Self> {
-        let first_credits = FIRST_CREDITS.min(options.receive_count);
+        let first_credits = FIRST_CREDITS.min(options.settings.receive_count);
         let spare = u32::from(SPARE_RECEIVES);
         let extent = ReservationState {
             buffers: u32::from(first_credits) + spare,
-            buffers_max: u32::from(options.receive_count) + spare,
+            buffers_max: u32::from(options.settings.receive_count) + spare,
             doubt: BufferDoubt::default(),
         };
         let mut state = ring.state.lock();
@@ -216,8 +217,10 @@ impl ReceiveBuffers {
         if let Some(share) = shared.and_then(|ring| RingReservation::try_reserve(ring, options)) {
             return Ok(Self::Shared(share));
         }
-        let (count, chunk_bytes) =
-            (options.receive_count + SPARE_RECEIVES, options.receive_bytes as usize);
+        let (count, chunk_bytes) = (
+            options.settings.receive_count + SPARE_RECEIVES,
+            options.settings.receive_buffer.as_usize(),
+        );
         let ring = RegisteredBuffer::new(domain.clone(), usize::from(count) * chunk_bytes)?;
         Ok(Self::Own { ring, count, chunk_bytes })
     }

@@ -44,25 +44,14 @@ pub struct VerbsServerOptions {
     pub verbs: VerbsOptions,
     /// Most queue pairs. Beyond it requesters are refused, and use tcp.
     pub connections_max: usize,
-    /// Most connections that have not proved the secret yet.
-    pub handshakes_max: usize,
-    /// The bound of `handshakes_max` for one address. Beyond either bound the oldest gives way.
-    pub handshakes_per_address_max: usize,
     /// Longest time that [`VerbsServer::shutdown`] waits for calls in flight.
     pub drain_deadline: Duration,
 }
 
 impl VerbsServerOptions {
-    /// Sets the default bounds: 1,024 connections, 64 handshakes at once, 32 of them from one
-    /// address. The drain may take 30 s.
+    /// Takes 1,024 connections. The drain may take 30 s.
     pub fn new(verbs: VerbsOptions) -> Self {
-        Self {
-            verbs,
-            connections_max: 1024,
-            handshakes_max: 64,
-            handshakes_per_address_max: 32,
-            drain_deadline: Duration::from_secs(30),
-        }
+        Self { verbs, connections_max: 1024, drain_deadline: Duration::from_secs(30) }
     }
 }
 
@@ -126,12 +115,12 @@ impl VerbsServer {
         arena: Arena,
         service: Arc<dyn CallService>,
     ) -> (Self, Arc<RailAcceptor>, RailKeeper) {
-        let presence = RailPresence::new(place.clone(), options.verbs.reopen_max);
+        let presence = RailPresence::new(place.clone(), options.verbs.settings.reopen_max.0);
         let opener = RailOpener::new(place, arena, ArenaPurpose::Blocks, &options.verbs);
         let limits = GateLimits {
             connections_max: options.connections_max,
-            handshakes_max: options.handshakes_max,
-            handshakes_per_address_max: options.handshakes_per_address_max,
+            handshakes_max: options.verbs.settings.handshakes_max as usize,
+            handshakes_per_address_max: options.verbs.settings.handshakes_per_address_max as usize,
         };
         let (address, gate) = (RailAddress::default(), AdmissionGate::new(limits));
         let closer = gate.make_closer(options.drain_deadline);
@@ -278,7 +267,7 @@ impl RailAcceptor {
         turn: WaitingGuest,
     ) {
         let peer = format!("over {}", rail.rail.metric_label());
-        let deadline = self.options.verbs.calls.connect_deadline;
+        let deadline = self.options.verbs.calls.settings.connect_deadline.0;
         let welcome = self
             .gate
             .run_handshake(deadline, &peer, turn, self.perform_handshake(id, &private, rail))
@@ -308,10 +297,10 @@ impl RailAcceptor {
         let channel = EventChannel::new()?;
         id.move_to_channel(&channel)?;
         let events = watch_readable(channel)?;
-        if let Some(tos) = options.tos {
+        if let Some(tos) = options.settings.tos {
             id.set_tos(tos)?;
         }
-        id.set_ack_timeout(options.ack_timeout)?;
+        id.set_ack_timeout(options.settings.ack_timeout)?;
         let mut mine = QueueTerms::from_options(options);
         mine.path_mtu_max = mine.path_mtu_max.filter(|_| !id.is_iwarp());
         if theirs.path_mtu_max.is_some() {

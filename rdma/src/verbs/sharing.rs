@@ -10,6 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use verbs3_settings::TimePeriod;
+
 use super::buffer_ledger::BufferTally;
 use super::receive_buffers::SharedRing;
 use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
@@ -37,8 +39,8 @@ fn test_address() -> IpAddr {
 
 fn test_options() -> VerbsOptions {
     let mut options = VerbsOptions::new(HandshakeSecret::new("the cluster's secret"));
-    options.shared_receives = DEPTH;
-    options.calls.connect_deadline = PATIENCE;
+    options.settings.shared_receives = DEPTH;
+    options.calls.settings.connect_deadline = TimePeriod(PATIENCE);
     options
 }
 

@@ -4,7 +4,6 @@
 use std::io;
 use std::net::IpAddr;
 use std::process::Command;
-use std::time::Duration;
 
 use verbs3_rdma::peer::TransportWays;
 use verbs3_rdma::rails::{self, RailPort};
@@ -12,6 +11,7 @@ use verbs3_rdma::transport::{PeerAddress, PeerTransport, TransportError, WayTerm
 use verbs3_rdma::verbs::{
     RailIdentity, RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
 };
+use verbs3_settings::TimePeriod;
 
 use crate::rig::{
     arena, collect, echo, eventually, listen_address, verbs_options, within_deadline,
@@ -64,7 +64,9 @@ impl Device {
 }
 
 fn options() -> VerbsOptions {
-    VerbsOptions { reopen_max: Duration::from_secs(2), ..verbs_options() }
+    let mut options = verbs_options();
+    options.settings.reopen_max = TimePeriod::from_seconds(2);
+    options
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

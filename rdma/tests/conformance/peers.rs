@@ -130,8 +130,9 @@ async fn crowded_connections_get_company_up_to_the_bound() {
                 let _ = reply.send_last(request.message, 0, vec![]).await;
             }
         });
-        let options =
-            PeerOptions { connections_max: 3, calls_per_connection: 4, ..PeerOptions::default() };
+        let mut options = PeerOptions::default();
+        options.settings.connections_max = 3;
+        options.settings.calls_per_connection = 4;
         let (peer, connects) = peer(waits, InProcessFaults::without_faults(), options);
         let mut calls = Vec::new();
         for bound in 1..=3 {

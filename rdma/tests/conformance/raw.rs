@@ -2,7 +2,6 @@
 //! cases, and pins the layout down. Nothing here is shared with the code under test.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -10,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use verbs3_rdma::tcp::{TcpOptions, TcpTransport};
 use verbs3_rdma::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError};
+use verbs3_settings::TimePeriod;
 
 use crate::rig::{listen_address, options};
 
@@ -232,7 +232,7 @@ pub struct RawServer;
 impl RawServer {
     pub async fn pair() -> (Arc<dyn PeerConnection>, RawEnd) {
         let mut options = options();
-        options.calls.cancel_ack_deadline = Duration::from_millis(500);
+        options.calls.settings.cancel_ack_deadline = TimePeriod::from_millis(500);
         let (connection, end) = Self::meet(options, VERSION, SECRET).await;
         (connection.unwrap(), end)
     }

@@ -13,6 +13,7 @@ use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::calls::{CallOptions, HandshakeSecret};
 use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::landing::Landing;
+use verbs3_rdma::settings::FeatureSwitch;
 use verbs3_rdma::shm::ShmServer;
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{
@@ -20,6 +21,7 @@ use verbs3_rdma::transport::{
     ReplySender, TransportError, WayTerms,
 };
 use verbs3_rdma::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
+use verbs3_settings::TimePeriod;
 
 use crate::placed::Placed;
 use crate::shm_rig::shm_pair;
@@ -267,26 +269,24 @@ pub fn options() -> TcpOptions {
 }
 
 pub fn call_options() -> CallOptions {
-    CallOptions {
-        name: "conformance".into(),
-        calls_in_flight_max: CREDITS,
-        ..CallOptions::new(HandshakeSecret::new("the cluster's secret"))
-    }
+    let mut options = CallOptions::new(HandshakeSecret::new("the cluster's secret"));
+    options.name = "conformance".into();
+    options.settings.calls_in_flight_max = CREDITS;
+    options
 }
 
 pub fn verbs_options() -> VerbsOptions {
     // Devices that lack something are met by doing without it.
     let is_set = |name| std::env::var(name).is_ok_and(|value| value == "1");
-    let (plain, windows) = (is_set("VERBS3_TEST_PLAIN"), is_set("VERBS3_TEST_WINDOWS"));
+    let switch = |on| if on { FeatureSwitch::Auto } else { FeatureSwitch::Off };
+    let mut options = VerbsOptions::new(HandshakeSecret::new(""));
+    options.calls = call_options();
     // Generous, for an emulated guest that shares its CPUs.
-    let calls = CallOptions { connect_deadline: Duration::from_secs(60), ..call_options() };
-    VerbsOptions {
-        calls,
-        shared_receive: !plain,
-        windows,
-        data_tags: is_set("VERBS3_TEST_TAGS"),
-        ..VerbsOptions::new(HandshakeSecret::new(""))
-    }
+    options.calls.settings.connect_deadline = TimePeriod::from_seconds(60);
+    options.settings.shared_receive = switch(!is_set("VERBS3_TEST_PLAIN"));
+    options.settings.windows = switch(is_set("VERBS3_TEST_WINDOWS"));
+    options.settings.data_tags = is_set("VERBS3_TEST_TAGS");
+    options
 }
 
 pub fn server_options() -> TcpServerOptions {

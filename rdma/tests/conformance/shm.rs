@@ -6,11 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::{PeerOptions, ShmWay, TransportPeer, TransportWays};
-use verbs3_rdma::shm::{PinQuota, ShmServer, ShmServerOptions, ShmTransport};
+use verbs3_rdma::shm::{ShmServer, ShmTransport};
 use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{
     CallEvent, CallService, PeerAddress, PeerConnection, PeerTransport, TransportKind, WayTerms,
 };
+use verbs3_settings::{ByteSize, TimePeriod};
 
 use crate::placed::placed;
 use crate::rig::{
@@ -157,13 +158,13 @@ fn a_worker_that_stops_watching_never_uses_the_memory_again() {
 async fn a_requester_that_never_releases_gets_copies_beyond_its_quota() {
     within_deadline(async {
         let page_bytes = PAGE as u64;
-        for (quota, by_reference) in [
-            (PinQuota { pins_max: 3, bytes_max: u64::MAX }, 3),
-            (PinQuota { pins_max: 100, bytes_max: 2 * page_bytes + 1 }, 2),
-            (PinQuota { pins_max: 0, bytes_max: 0 }, 0),
-        ] {
+        for ((pins_max, pinned_max), by_reference) in
+            [((3, u64::MAX), 3), ((100, 2 * page_bytes + 1), 2), ((0, 0), 0)]
+        {
             let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(4), arena(4));
-            let options = ShmServerOptions { quota, ..shm_server_options() };
+            let mut options = shm_server_options();
+            options.settings.pins_max = pins_max;
+            options.settings.pinned_max = ByteSize(pinned_max);
             let server = ShmServer::bind(&socket(&room), options, owner.clone(), pages(&owner))
                 .await
                 .unwrap();
@@ -214,7 +215,8 @@ async fn short_replies_and_those_of_the_heap_are_copied() {
             }
             async move { reply.send_last("".into(), 0, data).await.unwrap() }
         });
-        let options = ShmServerOptions { copy_bytes_max: 1000, ..shm_server_options() };
+        let mut options = shm_server_options();
+        options.settings.copy_max = ByteSize(1000);
         let _server = ShmServer::bind(&socket(&room), options, owner.clone(), serve).await.unwrap();
         let connection = connect(&room).await;
         for (message, bytes, copied) in
@@ -236,7 +238,8 @@ async fn short_replies_and_those_of_the_heap_are_copied() {
 async fn connections_whose_memory_is_still_mapped_count_as_connections() {
     within_deadline(async {
         let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
-        let options = ShmServerOptions { connections_max: 1, ..shm_server_options() };
+        let mut options = shm_server_options();
+        options.settings.connections_max = 1;
         let _server =
             ShmServer::bind(&socket(&room), options, owner.clone(), pages(&owner)).await.unwrap();
         let connection = connect(&room).await;
@@ -324,7 +327,8 @@ async fn a_peer_of_this_host_is_reached_over_shared_memory_and_over_tcp_when_tha
             Arc::new(TcpTransport::new(crate::rig::options())),
         ];
         // Tests share two cores with others: the way up must not be given up early.
-        let patient = PeerOptions { upgrade_wait: crate::rig::DEADLINE, ..PeerOptions::default() };
+        let mut patient = PeerOptions::default();
+        patient.settings.upgrade_wait = TimePeriod(crate::rig::DEADLINE);
         let address = PeerAddress::with_name(over_tcp.local_addr(), "conformance");
         let peer = TransportPeer::new("conformance", address, transports, patient);
         let ask = |number: u8| peer.start_call(vec![number].into(), landing(&landings, PAGE));

@@ -5,18 +5,22 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::shm::{ShmOptions, ShmServer, ShmServerOptions, ShmTransport};
+use verbs3_rdma::calls::CallOptions;
+use verbs3_rdma::shm::{ShmServer, ShmServerOptions, ShmTransport};
 use verbs3_rdma::transport::{CallService, PeerConnection, WayTerms};
+use verbs3_settings::ByteSize;
 
 use crate::rig::call_options;
 
-pub fn shm_options() -> ShmOptions {
-    ShmOptions { calls: call_options() }
+pub fn shm_options() -> CallOptions {
+    call_options()
 }
 
 /// Hands over whatever lies in the arena, however short.
 pub fn shm_server_options() -> ShmServerOptions {
-    ShmServerOptions { copy_bytes_max: 0, ..ShmServerOptions::new(shm_options()) }
+    let mut options = ShmServerOptions::new(shm_options());
+    options.settings.copy_max = ByteSize(0);
+    options
 }
 
 pub fn socket(room: &TempDir) -> PathBuf {

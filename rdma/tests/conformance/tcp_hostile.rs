@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use verbs3_rdma::calls::HandshakeSecret;
-use verbs3_rdma::tcp::{TcpOptions, TcpServerOptions, TcpTransport};
+use verbs3_rdma::tcp::{TcpOptions, TcpTransport};
 use verbs3_rdma::transport::{CallEvent, CallService, PeerAddress, PeerTransport, TransportError};
+use verbs3_settings::{ByteSize, TimePeriod};
 
 use crate::raw::{self, Kind, RawEnd, RawHeader, RawServer, raw_client};
 use crate::rig::{
@@ -92,7 +93,7 @@ async fn nobody_listening_is_unreachable() {
 async fn a_handshake_that_stalls_is_cut_at_its_deadline() {
     within_deadline(async {
         let mut options = server_options();
-        options.tcp.calls.connect_deadline = Duration::from_millis(100);
+        options.tcp.calls.settings.connect_deadline = TimePeriod::from_millis(100);
         let server = serve(silent(), options.clone()).await;
         let stream = tokio::net::TcpStream::connect(server.local_addr()).await.unwrap();
         let mut end = RawEnd { stream };
@@ -111,8 +112,9 @@ async fn a_handshake_that_stalls_is_cut_at_its_deadline() {
 #[tokio::test]
 async fn connections_and_half_open_handshakes_are_capped() {
     within_deadline(async {
-        let options =
-            TcpServerOptions { connections_max: 1, handshakes_max: 1, ..server_options() };
+        let mut options = server_options();
+        options.tcp.calls.settings.connections_max = 1;
+        options.tcp.calls.settings.handshakes_max = 1;
         let server = serve(silent(), options).await;
         let tcp = server.local_addr();
         let first = raw_client(tcp).await;
@@ -133,13 +135,11 @@ async fn connections_and_half_open_handshakes_are_capped() {
 #[tokio::test]
 async fn strangers_that_say_nothing_keep_no_requester_out() {
     within_deadline(async {
-        let mut options = TcpServerOptions {
-            handshakes_max: 3,
-            handshakes_per_address_max: 2,
-            ..server_options()
-        };
+        let mut options = server_options();
+        options.tcp.calls.settings.handshakes_max = 3;
+        options.tcp.calls.settings.handshakes_per_address_max = 2;
         // Longer than this test takes.
-        options.tcp.calls.connect_deadline = Duration::from_secs(600);
+        options.tcp.calls.settings.connect_deadline = TimePeriod::from_seconds(600);
         let server = serve(silent(), options).await;
         let mut silent = Vec::new();
         for _ in 0..2 {
@@ -326,7 +326,7 @@ async fn a_requester_that_does_not_read_makes_the_server_wait() {
             }
         });
         let mut options = server_options();
-        options.tcp.calls.write_queue_bytes_max = 1 << 20;
+        options.tcp.calls.settings.write_queue_max = ByteSize::from_mib(1);
         let server = serve(streams, options).await;
         let mut end = raw_client(server.local_addr()).await;
         let lent = (PARTS * PAGE) as u64;

@@ -8,8 +8,7 @@ use verbs3_certificates::{CertificateFiles, NodeCertificates};
 use verbs3_rdma::bench::{
     BenchHost, BenchRequester, DialOptions, HostOptions, TransferDirection, TransferLoad,
 };
-use verbs3_rdma::calls::{HandshakeError, HandshakeSecret};
-use verbs3_rdma::shm::ShmOptions;
+use verbs3_rdma::calls::{CallOptions, HandshakeError, HandshakeSecret};
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTls, TcpTransport};
 use verbs3_rdma::transport::{PeerAddress, PeerTransport, TransportError, TransportKind};
 use verbs3_rdma::verbs::VerbsOptions;
@@ -134,7 +133,7 @@ async fn tls_costs() {
                 tcp: node("worker/w"),
                 verbs: VerbsOptions::new(secret()),
                 rails: vec![],
-                shm: ShmOptions::new(secret()),
+                shm: CallOptions::new(secret()),
                 socket: None,
                 page_bytes: PAGE_BYTES,
                 arena_bytes: 64 << 20,
@@ -145,7 +144,7 @@ async fn tls_costs() {
                 host: host.local_addr(),
                 tcp: node("gateway/g"),
                 verbs: VerbsOptions::new(secret()),
-                shm: ShmOptions::new(secret()),
+                shm: CallOptions::new(secret()),
                 rails: vec![],
                 kinds: vec![TransportKind::Tcp],
                 connections: 2,

@@ -9,13 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use prometheus::Registry;
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::calls::{CallOptions, HandshakeError, HandshakeSecret};
+use verbs3_rdma::calls::{HandshakeError, HandshakeSecret};
 use verbs3_rdma::transport::{
     CallService, PeerConnection, PeerTransport, TransportError, WayTerms,
 };
 use verbs3_rdma::verbs::{
     PinnedRuntime, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
 };
+use verbs3_settings::TimePeriod;
 
 use crate::placed::placed;
 use crate::rig::{
@@ -87,7 +88,7 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
         let server = served(options, owner, stopped).await;
         let arena = arena(4);
         let mut options = verbs_options();
-        options.calls.cancel_ack_deadline = Duration::from_millis(200);
+        options.calls.settings.cancel_ack_deadline = TimePeriod::from_millis(200);
         let connection = transport(options, &arena)
             .connect_to(server.local_addr().unwrap(), &WayTerms::default())
             .await
@@ -143,9 +144,9 @@ async fn verbs_nobody_listening_is_unreachable() {
         let server = mebibytes().await;
         let address = server.local_addr().unwrap();
         server.shutdown().await;
-        let calls =
-            CallOptions { connect_deadline: Duration::from_secs(10), ..verbs_options().calls };
-        let transport = transport(VerbsOptions { calls, ..verbs_options() }, &arena(1));
+        let mut options = verbs_options();
+        options.calls.settings.connect_deadline = TimePeriod::from_seconds(10);
+        let transport = transport(options, &arena(1));
         let error = transport.connect_to(address, &WayTerms::default()).await.err().unwrap();
         assert!(matches!(error, TransportError::Unreachable { .. }), "{error}");
     })
@@ -158,11 +159,9 @@ async fn verbs_an_idle_connection_lives_by_signs_of_life() {
     within_deadline(async {
         let server = mebibytes().await;
         let arena = arena(4);
-        let options = VerbsOptions {
-            heartbeat: Duration::from_millis(50),
-            receive_count: 4,
-            ..verbs_options()
-        };
+        let mut options = verbs_options();
+        options.settings.heartbeat = TimePeriod::from_millis(50);
+        options.settings.receive_count = 4;
         let connection = transport(options, &arena)
             .connect_to(server.local_addr().unwrap(), &WayTerms::default())
             .await
@@ -214,11 +213,13 @@ async fn path_mtu_is_the_smaller_bound_of_both_sides() {
                     let _ = reply.send_last("".into(), 0, data).await;
                 }
             });
-            let server =
-                served(VerbsOptions { path_mtu_max: theirs, ..verbs_options() }, owner, serves)
-                    .await;
-            let transport =
-                transport(VerbsOptions { path_mtu_max: mine, ..verbs_options() }, &memory);
+            let with_mtu = |path_mtu_max| {
+                let mut options = verbs_options();
+                options.settings.path_mtu_max = path_mtu_max;
+                options
+            };
+            let server = served(with_mtu(theirs), owner, serves).await;
+            let transport = transport(with_mtu(mine), &memory);
             let connection = transport
                 .connect_to(server.local_addr().unwrap(), &WayTerms::default())
                 .await

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use tokio::time::{Instant, sleep};
+use verbs3_coordinator::CoordinatorSettings;
 use verbs3_coordinator::membership::{
     ClusterDocument, ClusterOptions, MembershipController, MembershipError, MembershipStep,
 };
@@ -18,6 +19,7 @@ use verbs3_coordinator_client::api::{
 };
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{Epoch, MemberRoster, PlacementMap, WorkerId};
+use verbs3_settings::TimePeriod;
 use verbs3_tests::seed;
 
 pub const LEASE: Duration = Duration::from_secs(1);
@@ -184,13 +186,14 @@ impl Control {
 }
 
 fn options() -> ClusterOptions {
-    ClusterOptions {
-        lease: LEASE,
-        outage: Duration::from_secs(20),
-        gather: Duration::from_millis(100),
+    let settings = CoordinatorSettings {
+        lease: TimePeriod(LEASE),
+        outage: TimePeriod::from_seconds(20),
+        gather: TimePeriod::from_millis(100),
         // Shares move in steps, of which several may fall into one trouble.
-        move_for: LEASE,
-        replicas: 2,
+        move_for: TimePeriod(LEASE),
         workers_max: 10,
-    }
+        ..CoordinatorSettings::default()
+    };
+    ClusterOptions { settings, replicas: 2 }
 }

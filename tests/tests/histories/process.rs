@@ -21,7 +21,7 @@ use verbs3_coordinator_client::worker_lease::{WorkerLease, WorkerLeaseDuty};
 use verbs3_protocol::{BlockGeometry, Epoch, ObjectVolume, PlacementMap, WorkerId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_settings::TimePeriod;
-use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
+use verbs3_ufs::{Ufs, UfsSettings};
 
 use crate::control::{Answer, Control, LEASE, Question};
 use crate::network::{Place, Running};
@@ -102,12 +102,9 @@ impl Process {
     }
 
     pub fn launch(&self) {
-        let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
-        let ufs = Ufs::new(
-            "main".into(),
-            self.store.clone(),
-            UfsLimits { retries, ..UfsLimits::default() },
-        );
+        let mut settings = UfsSettings::with_name("main");
+        settings.retries.attempts_max = 1;
+        let ufs = Ufs::new(self.store.clone(), settings);
         let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
         let mut settings = WorkerSettings::default();
         settings.writes.uncertain_for_max = TimePeriod(UNCERTAIN);

@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::local::{LocalOptions, LocalStore};
-use crate::{ReadObject, RetryLimits, Ufs, UfsError, UfsLimits};
+use crate::{ReadObject, Ufs, UfsError, UfsRetriesSettings, UfsSettings};
 use futures::TryStreamExt;
 use std::time::Duration;
+use verbs3_settings::TimePeriod;
 
 const TEXT: &str = "0123456789";
 
@@ -25,10 +26,13 @@ async fn bench(faults: FaultInjector) -> Bench {
         .replace_object("bkt", "k", TEXT)
         .await
         .unwrap();
-    let retries =
-        RetryLimits { pause: Duration::from_millis(1), budget_max: 10_000, ..Default::default() };
-    let limits = UfsLimits { retries, ..Default::default() };
-    let ufs = Ufs::new("faulty".into(), Arc::new(FaultyStore::new(store, faults.clone())), limits);
+    let retries = UfsRetriesSettings {
+        pause: TimePeriod::from_millis(1),
+        budget_max: 10_000,
+        ..Default::default()
+    };
+    let settings = UfsSettings { retries, ..UfsSettings::with_name("faulty") };
+    let ufs = Ufs::new(Arc::new(FaultyStore::new(store, faults.clone())), settings);
     let etag =
         ufs.head_object(wanted(None)).await.map(|head| head.etag.unwrap()).unwrap_or_default();
     Bench { ufs, faults, etag, _folder: folder }

@@ -27,7 +27,8 @@ use s3s::StdError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::{CaFileDefect, ConnectError, S3Options, S3StoreDeadlines};
+use super::{CaFileDefect, ConnectError};
+use crate::settings::{CredentialsKind, UfsDeadlinesSettings, UfsSettings};
 
 /// Error: all places are taken. It differs from other timeouts because the remedy differs.
 #[derive(Debug, thiserror::Error)]
@@ -42,17 +43,17 @@ pub(super) struct NoPlace {
 
 /// Makes the HTTP client for a store, and for the services that give out its credentials.
 pub(super) fn build_http_client(
-    options: &S3Options,
+    settings: &UfsSettings,
     tls: bool,
 ) -> Result<SharedHttpClient, ConnectError> {
-    let trust = match &options.ca_file {
+    let trust = match &settings.ca_file {
         Some(path) => TrustStore::empty().with_pem_certificate(read_certificates(path)?),
         // Credentials services are reached by TLS even where the store is not. With static or no
         // credentials and a store without TLS, the machine needs no certificates.
         None => TrustStore::default().with_native_roots(
             tls || !matches!(
-                options.credentials,
-                super::S3StoreCredentials::Static { .. } | super::S3StoreCredentials::Anonymous
+                settings.credentials.kind,
+                CredentialsKind::Static | CredentialsKind::Anonymous
             ),
         ),
     };
@@ -60,14 +61,14 @@ pub(super) fn build_http_client(
         .with_trust_store(trust)
         .build()
         .expect("a trust store is all it takes");
-    let keep_alive = options.deadlines.keep_alive;
-    let idle_max = options.connections_max;
-    let inner = Builder::new().build_with_connector_fn(move |settings, _| {
+    let keep_alive = settings.deadlines.keep_alive.0;
+    let places_max = settings.limits.connections_max.max(1) as usize;
+    let inner = Builder::new().build_with_connector_fn(move |connector_settings, _| {
         let mut connector = Connector::builder()
             .enable_tcp_nodelay(true)
             .pool_idle_timeout(keep_alive)
-            .pool_max_idle_per_host(idle_max);
-        if let Some(settings) = settings {
+            .pool_max_idle_per_host(places_max);
+        if let Some(settings) = connector_settings {
             connector = connector.connector_settings(settings.clone());
         }
         connector
@@ -75,12 +76,8 @@ pub(super) fn build_http_client(
             .tls_context(context.clone())
             .build()
     });
-    let places = Arc::new(Semaphore::new(options.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
-    let limits = ConnectionLimits {
-        places,
-        places_max: options.connections_max.max(1),
-        deadlines: options.deadlines,
-    };
+    let places = Arc::new(Semaphore::new(places_max));
+    let limits = ConnectionLimits { places, places_max, deadlines: settings.deadlines };
     Ok(SharedHttpClient::new(LimitedClient { inner, limits: Arc::new(limits) }))
 }
 
@@ -103,7 +100,7 @@ fn read_certificates(path: &std::path::Path) -> Result<Vec<u8>, ConnectError> {
 struct ConnectionLimits {
     places: Arc<Semaphore>,
     places_max: usize,
-    deadlines: S3StoreDeadlines,
+    deadlines: UfsDeadlinesSettings,
 }
 
 #[derive(Debug)]
@@ -134,11 +131,9 @@ impl HttpConnector for LimitedConnector {
         let (inner, limits) = (self.inner.clone(), self.limits.clone());
         HttpConnectorFuture::new(async move {
             let deadlines = limits.deadlines;
-            let Ok(permit) =
-                timeout(deadlines.connect, limits.places.clone().acquire_owned()).await
-            else {
-                let error =
-                    NoPlace { limit: limits.places_max, waited_ms: deadlines.connect.as_millis() };
+            let connect = deadlines.connect.0;
+            let Ok(permit) = timeout(connect, limits.places.clone().acquire_owned()).await else {
+                let error = NoPlace { limit: limits.places_max, waited_ms: connect.as_millis() };
                 return Err(ConnectorError::timeout(error.into()));
             };
             let permit = permit.expect("the semaphore is never closed");
@@ -147,7 +142,7 @@ impl HttpConnector for LimitedConnector {
             let timer = Box::pin(sleep_until(Instant::now()));
             let body = S3AnswerBody {
                 inner: body,
-                idle: deadlines.idle,
+                idle: deadlines.idle_body.0,
                 timer,
                 armed: false,
                 permit: Some(permit),
@@ -162,7 +157,7 @@ impl HttpConnector for LimitedConnector {
 async fn send_with_deadline(
     inner: SharedHttpConnector,
     mut request: HttpRequest,
-    deadlines: S3StoreDeadlines,
+    deadlines: UfsDeadlinesSettings,
 ) -> Result<HttpResponse, ConnectorError> {
     let progress =
         Arc::new(Mutex::new(S3RequestProgress { moved: Instant::now(), waits_for_client: false }));
@@ -174,7 +169,7 @@ async fn send_with_deadline(
             SdkBody::from_body_1_x(WatchedBody { inner: body, progress: progress.clone() });
     }
     // The connection has its own deadline, in the connector's settings.
-    let answer_max = deadlines.connect + deadlines.answer;
+    let answer_max = deadlines.connect.0 + deadlines.answer.0;
     let call = inner.call(request);
     tokio::pin!(call);
     loop {

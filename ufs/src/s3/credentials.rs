@@ -1,5 +1,4 @@
-//! Owns the sources of a store's credentials, and the providers that renew them. Secrets never
-//! reach `Debug` output.
+//! Owns the providers of a store's credentials, which renew them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,6 +11,7 @@ use aws_config::imds::credentials::ImdsCredentialsProvider;
 use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_config::sts::AssumeRoleProvider;
+use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
@@ -19,117 +19,68 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_types::SdkConfig;
 use aws_types::region::Region;
 
+use verbs3_settings::ConfigSecret;
+
 use super::{ConnectError, EndpointDefect, check_endpoint};
+use crate::settings::{CredentialsKind, CredentialsSettings};
 
-/// A text that is never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct S3StoreSecret(String);
+/// Session name of an assumed role, where none is configured.
+const SESSION_NAME: &str = "verbs3";
 
-impl S3StoreSecret {
-    /// Keeps the text as it is. Only this module reads it again.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-}
-
-impl fmt::Debug for S3StoreSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(secret)")
-    }
-}
-
-/// The source of a store's credentials. All but the first three are read again, or fetched anew,
-/// before they run out. Endpoints are `http://host:port` or `https://…`. `None` means AWS's own, or
-/// what the SDK's environment variables and files name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum S3StoreCredentials {
-    /// Requests are not signed.
-    Anonymous,
-    Static {
-        access_key_id: String,
-        secret_access_key: S3StoreSecret,
-        session_token: Option<S3StoreSecret>,
-    },
-    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
-    Environment,
-    /// An AWS credentials file; `None` for the usual place and for the profile `default`.
-    Profile { file: Option<PathBuf>, profile: Option<String> },
-    /// A token file, like the one Kubernetes keeps, exchanged for the role's credentials.
-    WebIdentity {
-        role_arn: String,
-        token_file: PathBuf,
-        session_name: String,
-        sts_endpoint: Option<String>,
-    },
-    /// The machine's own role (EC2 instance metadata, version 2).
-    InstanceMetadata { endpoint: Option<String> },
-    /// A role, assumed with other credentials.
-    AssumeRole {
-        role_arn: String,
-        session_name: String,
-        external_id: Option<S3StoreSecret>,
-        base: Box<S3StoreCredentials>,
-        sts_endpoint: Option<String>,
-    },
-    /// The order of the AWS SDKs: environment, profile, web identity, container, instance metadata.
-    DefaultChain,
-}
-
-/// Makes the provider, or returns `None` for unsigned requests. Sends no request yet.
+/// Makes the provider, or returns `None` for unsigned requests. Sends no request yet. All but fixed
+/// credentials are read again, or fetched anew, before they run out. Fails where the settings lack
+/// what their kind needs.
 pub(super) async fn credentials_provider(
-    credentials: &S3StoreCredentials,
+    settings: &CredentialsSettings,
     region: &str,
     http: SharedHttpClient,
 ) -> Result<Option<SharedCredentialsProvider>, ConnectError> {
     let region = Region::new(region.to_owned());
-    let config = || {
-        ProviderConfig::without_region()
-            .with_region(Some(region.clone()))
-            .with_behavior_version(Some(BehaviorVersion::latest()))
-            .with_http_client(http.clone())
+    let config = ProviderConfig::without_region()
+        .with_region(Some(region.clone()))
+        .with_behavior_version(Some(BehaviorVersion::latest()))
+        .with_http_client(http.clone());
+    let missing = |setting| ConnectError::Credentials { setting };
+    let session_name = settings.session_name.as_deref().unwrap_or(SESSION_NAME);
+    let role_arn = || settings.role_arn.clone().ok_or_else(|| missing("role_arn"));
+    let default_chain = async || {
+        let chain = DefaultCredentialsChain::builder().configure(config.clone());
+        SharedCredentialsProvider::new(chain.region(region.clone()).build().await)
     };
-    let provider = match credentials {
-        S3StoreCredentials::Anonymous => return Ok(None),
-        S3StoreCredentials::Static { access_key_id, secret_access_key, session_token } => {
-            let token = session_token.as_ref().map(|token| token.0.clone());
-            let secret = secret_access_key.0.clone();
-            let fixed = aws_credential_types::Credentials::new(
-                access_key_id,
-                secret,
-                token,
-                None,
-                "verbs3 configuration",
-            );
-            SharedCredentialsProvider::new(fixed)
-        }
-        S3StoreCredentials::Environment => {
+    let provider = match settings.kind {
+        CredentialsKind::Anonymous => return Ok(None),
+        CredentialsKind::Default => default_chain().await,
+        CredentialsKind::Static => SharedCredentialsProvider::new(fixed_credentials(settings)?),
+        CredentialsKind::Environment => {
             SharedCredentialsProvider::new(EnvironmentVariableCredentialsProvider::new())
         }
-        S3StoreCredentials::Profile { file, profile } => {
-            let mut builder = ProfileFileCredentialsProvider::builder().configure(&config());
-            if let Some(file) = file {
+        CredentialsKind::Profile => {
+            let mut builder = ProfileFileCredentialsProvider::builder().configure(&config);
+            if let Some(file) = &settings.profile_file {
                 let files = EnvConfigFiles::builder()
                     .with_file(EnvConfigFileKind::Credentials, file)
                     .build();
                 builder = builder.profile_files(files);
             }
-            if let Some(profile) = profile {
+            if let Some(profile) = &settings.profile {
                 builder = builder.profile_name(profile);
             }
             SharedCredentialsProvider::new(builder.build())
         }
-        S3StoreCredentials::WebIdentity { role_arn, token_file, session_name, sts_endpoint } => {
-            let config = sts_config(region, http, sts_endpoint.as_deref()).await?;
+        CredentialsKind::WebIdentity => {
+            let (role_arn, token_file) = (role_arn()?, settings.token_file.clone());
+            let token_file = token_file.ok_or_else(|| missing("token_file"))?;
+            let config = sts_config(region, http, settings.sts_endpoint.as_deref()).await?;
             SharedCredentialsProvider::new(WebIdentity {
                 client: aws_sdk_sts::Client::new(&config),
-                role_arn: role_arn.clone(),
-                token_file: token_file.clone(),
-                session_name: session_name.clone(),
+                role_arn,
+                token_file,
+                session_name: session_name.to_owned(),
             })
         }
-        S3StoreCredentials::InstanceMetadata { endpoint } => {
-            let mut client = imds::Client::builder().configure(&config());
-            if let Some(endpoint) = endpoint {
+        CredentialsKind::Instance => {
+            let mut client = imds::Client::builder().configure(&config);
+            if let Some(endpoint) = &settings.metadata_endpoint {
                 check_endpoint(Some(endpoint))?;
                 client = client.endpoint(endpoint).map_err(|error| ConnectError::Endpoint {
                     endpoint: endpoint.clone(),
@@ -137,39 +88,34 @@ pub(super) async fn credentials_provider(
                 })?;
             }
             let builder =
-                ImdsCredentialsProvider::builder().configure(&config()).imds_client(client.build());
+                ImdsCredentialsProvider::builder().configure(&config).imds_client(client.build());
             SharedCredentialsProvider::new(builder.build())
         }
-        S3StoreCredentials::AssumeRole {
-            role_arn,
-            session_name,
-            external_id,
-            base,
-            sts_endpoint,
-        } => {
-            let Some(base) =
-                Box::pin(credentials_provider(base, region.as_ref(), http.clone())).await?
-            else {
-                return Ok(None);
-            };
-            let config = sts_config(region, http, sts_endpoint.as_deref()).await?;
+        CredentialsKind::AssumeRole => {
+            let (role_arn, base) = (role_arn()?, default_chain().await);
+            let config = sts_config(region, http, settings.sts_endpoint.as_deref()).await?;
             let mut builder =
                 AssumeRoleProvider::builder(role_arn).session_name(session_name).configure(&config);
-            if let Some(id) = external_id {
-                builder = builder.external_id(&id.0);
+            if let Some(id) = &settings.external_id {
+                builder = builder.external_id(id.reveal_text());
             }
             SharedCredentialsProvider::new(builder.build_from_provider(base).await)
         }
-        S3StoreCredentials::DefaultChain => {
-            let chain = DefaultCredentialsChain::builder()
-                .configure(config())
-                .region(region.clone())
-                .build()
-                .await;
-            SharedCredentialsProvider::new(chain)
-        }
     };
     Ok(Some(provider))
+}
+
+/// The keys that the settings hold, or name a file of.
+fn fixed_credentials(settings: &CredentialsSettings) -> Result<Credentials, ConnectError> {
+    let missing = |setting| ConnectError::Credentials { setting };
+    let secret = match (&settings.secret_access_key, &settings.secret_access_key_file) {
+        (Some(secret), _) => secret.clone(),
+        (None, Some(file)) => ConfigSecret::read(file)?,
+        (None, None) => return Err(missing("secret_access_key")),
+    };
+    let key = settings.access_key_id.as_deref().ok_or_else(|| missing("access_key_id"))?;
+    let token = settings.session_token.as_ref().map(|token| token.reveal_text().to_owned());
+    Ok(Credentials::new(key, secret.reveal_text(), token, None, "verbs3 configuration"))
 }
 
 /// Configures the access to AWS's token service.
@@ -219,13 +165,7 @@ impl WebIdentity {
             .map_err(|_| CredentialsError::unhandled("sts gave no valid end"))?;
         let (key, secret, token) =
             (given.access_key_id, given.secret_access_key, given.session_token);
-        Ok(aws_credential_types::Credentials::new(
-            key,
-            secret,
-            Some(token),
-            Some(expires),
-            "web identity",
-        ))
+        Ok(Credentials::new(key, secret, Some(token), Some(expires), "web identity"))
     }
 }
 
@@ -248,37 +188,37 @@ impl fmt::Debug for WebIdentity {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::settings::UfsSettings;
     use aws_credential_types::provider::ProvideCredentials;
     use std::io::Write;
 
-    fn fixed() -> S3StoreCredentials {
-        S3StoreCredentials::Static {
-            access_key_id: "AKIDEXAMPLE".into(),
-            secret_access_key: S3StoreSecret::new("hush-secret"),
-            session_token: Some(S3StoreSecret::new("hush-token")),
+    fn fixed() -> CredentialsSettings {
+        CredentialsSettings {
+            kind: CredentialsKind::Static,
+            access_key_id: Some("AKIDEXAMPLE".into()),
+            secret_access_key: Some(ConfigSecret::new("hush-secret")),
+            session_token: Some(ConfigSecret::new("hush-token")),
+            external_id: Some(ConfigSecret::new("hush-id")),
+            ..CredentialsSettings::default()
         }
     }
 
+    fn store(credentials: CredentialsSettings) -> UfsSettings {
+        let endpoint = Some("http://127.0.0.1:1".into());
+        UfsSettings { endpoint, credentials, ..UfsSettings::default() }
+    }
+
     fn http() -> SharedHttpClient {
-        let options =
-            crate::s3::S3Options::new(Some("http://127.0.0.1:1".into()), "us-east-1", fixed());
-        crate::s3::connection::build_http_client(&options, false).unwrap()
+        crate::s3::connection::build_http_client(&store(fixed()), false).unwrap()
     }
 
     #[tokio::test]
     async fn secrets_are_not_shown() {
-        let role = S3StoreCredentials::AssumeRole {
-            role_arn: "arn:aws:iam::1:role/r".into(),
-            session_name: "s".into(),
-            external_id: Some(S3StoreSecret::new("hush-id")),
-            base: Box::new(fixed()),
-            sts_endpoint: None,
-        };
-        let options = crate::s3::S3Options::new(None, "us-east-1", role);
+        let settings = store(fixed());
         let provider = credentials_provider(&fixed(), "us-east-1", http()).await.unwrap().unwrap();
         let given = provider.provide_credentials().await.unwrap();
         assert_eq!(given.secret_access_key(), "hush-secret");
-        let shown = format!("{options:?} {options:#?} {provider:?} {given:?}");
+        let shown = format!("{settings:?} {settings:#?} {provider:?} {given:?}");
         assert!(!shown.contains("hush"), "{shown}");
     }
 
@@ -286,9 +226,11 @@ mod tests {
     async fn a_profile_file_is_read_and_read_again() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "[team]\naws_access_key_id = FIRST\naws_secret_access_key = s").unwrap();
-        let from = S3StoreCredentials::Profile {
-            file: Some(file.path().to_owned()),
+        let from = CredentialsSettings {
+            kind: CredentialsKind::Profile,
+            profile_file: Some(file.path().to_owned()),
             profile: Some("team".into()),
+            ..CredentialsSettings::default()
         };
         let given = credentials_provider(&from, "us-east-1", http())
             .await

@@ -1,9 +1,13 @@
 //! Options that can't work are refused before anything is sent.
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::settings::CredentialsKind;
 
-fn options(endpoint: Option<&str>) -> S3Options {
-    S3Options::new(endpoint.map(str::to_owned), "us-east-1", S3StoreCredentials::Anonymous)
+fn settings(endpoint: Option<&str>) -> UfsSettings {
+    let mut settings =
+        UfsSettings { endpoint: endpoint.map(str::to_owned), ..UfsSettings::default() };
+    settings.credentials.kind = CredentialsKind::Anonymous;
+    settings
 }
 
 #[tokio::test]
@@ -17,19 +21,19 @@ async fn endpoints_that_can_not_work_are_refused() {
         "https://user:hush@host",
         "http://a b",
     ] {
-        let error = connect_store(options(Some(bad))).await.err().unwrap();
+        let error = connect_store(&settings(Some(bad))).await.err().unwrap();
         assert!(matches!(error, ConnectError::Endpoint { .. }), "{bad}: {error}");
         assert!(!error.to_string().contains("hush"));
     }
-    assert!(connect_store(options(Some("http://[::1]:9000"))).await.is_ok());
+    assert!(connect_store(&settings(Some("http://[::1]:9000"))).await.is_ok());
 }
 
 #[tokio::test]
 async fn certificates_that_can_not_be_read_are_refused_and_do_not_panic() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    let with = |path: &std::path::Path| S3Options {
+    let with = |path: &std::path::Path| UfsSettings {
         ca_file: Some(path.to_owned()),
-        ..options(Some("https://host"))
+        ..settings(Some("https://host"))
     };
     for text in [
         "",
@@ -38,18 +42,18 @@ async fn certificates_that_can_not_be_read_are_refused_and_do_not_panic() {
     ] {
         std::io::Write::write_all(&mut file.as_file_mut(), text.as_bytes()).unwrap();
         assert!(
-            matches!(connect_store(with(file.path())).await, Err(ConnectError::CaFile { .. })),
+            matches!(connect_store(&with(file.path())).await, Err(ConnectError::CaFile { .. })),
             "{text}"
         );
     }
     assert!(matches!(
-        connect_store(with("/no/such/file".as_ref())).await,
+        connect_store(&with("/no/such/file".as_ref())).await,
         Err(ConnectError::CaFile { .. })
     ));
 }
 
 #[tokio::test]
 async fn a_region_must_be_named() {
-    let nowhere = S3Options { region: String::new(), ..options(None) };
-    assert!(matches!(connect_store(nowhere).await, Err(ConnectError::Region)));
+    let nowhere = UfsSettings { region: String::new(), ..settings(None) };
+    assert!(matches!(connect_store(&nowhere).await, Err(ConnectError::Region)));
 }

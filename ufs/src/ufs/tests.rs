@@ -6,6 +6,9 @@ use futures::{StreamExt, TryStreamExt};
 use s3s::dto::{HeadObjectOutput, StreamingBlob};
 use s3s::s3_error;
 use std::collections::VecDeque;
+use verbs3_settings::TimePeriod;
+
+use crate::settings::{UfsCircuitSettings, UfsLimitsSettings, UfsRetriesSettings};
 
 enum Step {
     Bytes(&'static str),
@@ -57,20 +60,18 @@ fn slow_down() -> s3s::S3Error {
     s3_error!(SlowDown, "slow down")
 }
 
-fn limits() -> UfsLimits {
-    let retries = RetryLimits { pause: Duration::from_millis(1), ..Default::default() };
-    UfsLimits {
-        wait_max: Duration::from_millis(20),
-        first_byte_max: Duration::from_millis(50),
-        retries,
-        ..Default::default()
-    }
+fn settings() -> UfsSettings {
+    let mut settings = UfsSettings::with_name("main");
+    settings.retries.pause = TimePeriod::from_millis(1);
+    settings.limits.wait_max = TimePeriod::from_millis(20);
+    settings.deadlines.first_byte = TimePeriod::from_millis(50);
+    settings
 }
 
-fn ufs(limits: UfsLimits, steps: impl IntoIterator<Item = Step>) -> (Ufs, Arc<Scripted>) {
+fn ufs(settings: UfsSettings, steps: impl IntoIterator<Item = Step>) -> (Ufs, Arc<Scripted>) {
     let store =
         Arc::new(Scripted { steps: Mutex::new(steps.into_iter().collect()), ..Default::default() });
-    (Ufs::with_randomness("main".into(), store.clone(), limits, Arc::new(|| 0.5)), store)
+    (Ufs::with_randomness(store.clone(), settings, Arc::new(|| 0.5)), store)
 }
 
 fn wanted() -> ReadObject {
@@ -92,7 +93,7 @@ async fn text(stream: ObjectStream) -> String {
 
 #[tokio::test]
 async fn a_read_sends_its_condition_and_cuts_what_was_not_asked_for() {
-    let (ufs, store) = ufs(limits(), [Step::Bytes("0123456789")]);
+    let (ufs, store) = ufs(settings(), [Step::Bytes("0123456789")]);
     let stream = ufs.read(wanted()).await.unwrap();
     assert_eq!((stream.head.bytes, stream.range.clone()), (10, 0..4));
     assert_eq!(text(stream).await, "0123");
@@ -105,7 +106,7 @@ async fn a_read_sends_its_condition_and_cuts_what_was_not_asked_for() {
 #[tokio::test]
 async fn a_head_keeps_headers_that_it_does_not_know() {
     let head =
-        ufs(limits(), []).0.head_object(ReadObject { if_match: None, ..wanted() }).await.unwrap();
+        ufs(settings(), []).0.head_object(ReadObject { if_match: None, ..wanted() }).await.unwrap();
     assert_eq!(
         (head.bytes, head.etag, &head.headers["x-vendor"]),
         (7, None, &"1".parse().unwrap())
@@ -115,11 +116,11 @@ async fn a_head_keeps_headers_that_it_does_not_know() {
 #[tokio::test]
 async fn a_store_in_trouble_is_asked_again_within_bounds() {
     let (ufs_, store) =
-        ufs(limits(), [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123")]);
+        ufs(settings(), [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123")]);
     assert_eq!(text(ufs_.read(wanted()).await.unwrap()).await, "0123");
     assert_eq!(store.asked.lock().len(), 3);
     let (ufs, store) =
-        ufs(limits(), [Step::Error(slow_down), Step::Error(slow_down), Step::Error(slow_down)]);
+        ufs(settings(), [Step::Error(slow_down), Step::Error(slow_down), Step::Error(slow_down)]);
     let error = ufs.read(wanted()).await.err().unwrap();
     assert_eq!(error.raw_answer().unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(store.asked.lock().len(), 3);
@@ -127,9 +128,10 @@ async fn a_store_in_trouble_is_asked_again_within_bounds() {
 
 #[tokio::test]
 async fn all_reads_share_one_retry_budget() {
-    let retries = RetryLimits { budget_max: 1, budget_per_second: 0.0, ..limits().retries };
+    let retries =
+        UfsRetriesSettings { budget_max: 1, budget_per_second: 0.0, ..settings().retries };
     let (ufs, store) =
-        ufs(UfsLimits { retries, ..limits() }, (0..3).map(|_| Step::Error(slow_down)));
+        ufs(UfsSettings { retries, ..settings() }, (0..3).map(|_| Step::Error(slow_down)));
     assert!(ufs.read(wanted()).await.is_err());
     assert_eq!(store.asked.lock().len(), 2);
     assert!(ufs.read(wanted()).await.is_err());
@@ -138,7 +140,7 @@ async fn all_reads_share_one_retry_budget() {
 
 #[tokio::test]
 async fn an_answer_that_is_final_is_not_asked_for_again() {
-    let (ufs, store) = ufs(limits(), [Step::Error(|| s3_error!(NoSuchKey))]);
+    let (ufs, store) = ufs(settings(), [Step::Error(|| s3_error!(NoSuchKey))]);
     assert_eq!(
         ufs.read(wanted()).await.err().unwrap().raw_answer().unwrap().status,
         StatusCode::NOT_FOUND
@@ -148,24 +150,22 @@ async fn an_answer_that_is_final_is_not_asked_for_again() {
 
 #[tokio::test]
 async fn another_version_is_an_error_and_not_a_body() {
-    let (ufs, _) = ufs(limits(), [Step::Bytes("0123")]);
+    let (ufs, _) = ufs(settings(), [Step::Bytes("0123")]);
     let other = ReadObject { if_match: Some("\"b\"".into()), ..wanted() };
     assert!(ufs.read(other).await.err().unwrap().version_changed());
 }
 
 #[tokio::test]
 async fn silence_before_the_first_byte_ends_at_the_deadline() {
-    let retries = RetryLimits { attempts_max: 1, ..Default::default() };
-    let (ufs, _) = ufs(UfsLimits { retries, ..limits() }, [Step::Silence]);
+    let retries = UfsRetriesSettings { attempts_max: 1, ..Default::default() };
+    let (ufs, _) = ufs(UfsSettings { retries, ..settings() }, [Step::Silence]);
     assert!(matches!(ufs.read(wanted()).await, Err(UfsError::Unreachable { .. })));
 }
 
 #[tokio::test]
 async fn a_read_holds_its_place_until_its_body_has_ended() {
-    let (ufs, _) = ufs(
-        UfsLimits { requests_in_flight_max: 1, ..limits() },
-        (0..2).map(|_| Step::Bytes("0123")),
-    );
+    let limits = UfsLimitsSettings { requests_in_flight_max: 1, ..settings().limits };
+    let (ufs, _) = ufs(UfsSettings { limits, ..settings() }, (0..2).map(|_| Step::Bytes("0123")));
     let mut first = ufs.read(wanted()).await.unwrap();
     assert!(matches!(
         ufs.read(wanted()).await,
@@ -177,11 +177,11 @@ async fn a_read_holds_its_place_until_its_body_has_ended() {
 
 #[tokio::test]
 async fn a_store_that_is_down_is_not_asked_until_a_probe_succeeds() {
-    let open_for = Duration::from_millis(20);
-    let circuit = CircuitLimits { failures_max: 2, open_for, open_for_max: open_for };
+    let open_for = TimePeriod::from_millis(20);
+    let circuit = UfsCircuitSettings { failures_max: 2, open_for, open_for_max: open_for };
     let steps =
         [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123"), Step::Bytes("0123")];
-    let (ufs, store) = ufs(UfsLimits { circuit, ..limits() }, steps);
+    let (ufs, store) = ufs(UfsSettings { circuit, ..settings() }, steps);
     assert!(matches!(ufs.read(wanted()).await, Err(UfsError::Unreachable { .. })));
     assert_eq!((store.asked.lock().len(), ufs.circuit_state()), (2, CircuitState::Open));
     let text_when_back = async {
@@ -201,11 +201,11 @@ async fn a_store_that_is_down_is_not_asked_until_a_probe_succeeds() {
 
 #[tokio::test]
 async fn a_probe_that_is_dropped_leaves_room_for_another() {
-    let circuit =
-        CircuitLimits { failures_max: 1, open_for: Duration::ZERO, open_for_max: Duration::ZERO };
-    let retries = RetryLimits { attempts_max: 1, ..Default::default() };
+    let at_once = TimePeriod::from_millis(0);
+    let circuit = UfsCircuitSettings { failures_max: 1, open_for: at_once, open_for_max: at_once };
+    let retries = UfsRetriesSettings { attempts_max: 1, ..Default::default() };
     let steps = [Step::Error(slow_down), Step::Silence, Step::Bytes("0123")];
-    let (ufs, store) = ufs(UfsLimits { circuit, retries, ..limits() }, steps);
+    let (ufs, store) = ufs(UfsSettings { circuit, retries, ..settings() }, steps);
     assert!(ufs.read(wanted()).await.is_err());
     {
         let probe = ufs.read(wanted());
@@ -220,16 +220,16 @@ async fn a_probe_that_is_dropped_leaves_room_for_another() {
 #[tokio::test]
 async fn a_read_that_meets_a_write_is_tried_again() {
     let conflict = || s3_error!(OperationAborted, "a write is under way");
-    let (ufs, store) = ufs(limits(), [Step::Error(conflict), Step::Bytes("0123")]);
+    let (ufs, store) = ufs(settings(), [Step::Error(conflict), Step::Bytes("0123")]);
     assert_eq!(text(ufs.read(wanted()).await.unwrap()).await, "0123");
     assert_eq!(store.asked.lock().len(), 2);
 }
 
 #[tokio::test]
 async fn a_store_that_ignores_ranges_is_remembered() {
-    let (ufs, _store) = ufs(limits(), [Step::Bytes("0123"), Step::Bytes("0123456789")]);
+    let (ufs, _store) = ufs(settings(), [Step::Bytes("0123"), Step::Bytes("0123456789")]);
     ufs.read(wanted()).await.unwrap();
-    let skipped = UfsLimits::default().skip_bytes_max;
+    let skipped = settings().limits.skip_max.0;
     assert_eq!(ufs.range_start_max(), None);
     assert!(!ufs.reads_ranges_of(skipped + 1), "it has shown nothing yet");
     ufs.read(wanted()).await.unwrap();

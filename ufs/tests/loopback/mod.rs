@@ -5,7 +5,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -15,29 +14,23 @@ use s3s::service::S3ServiceBuilder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use verbs3_ufs::s3::{
-    S3Options, S3StoreCredentials, S3StoreDeadlines, S3StoreSecret, connect_store,
-};
+use verbs3_settings::{ConfigSecret, TimePeriod};
+use verbs3_ufs::s3::connect_store;
+use verbs3_ufs::{CredentialsKind, UfsSettings};
 
 pub const KEY: &str = "AKIDTEST";
 pub const SECRET: &str = "not-much-of-a-secret";
 
-pub fn options(address: SocketAddr) -> S3Options {
-    let credentials = S3StoreCredentials::Static {
-        access_key_id: KEY.into(),
-        secret_access_key: S3StoreSecret::new(SECRET),
-        session_token: None,
-    };
-    let deadlines = S3StoreDeadlines {
-        connect: Duration::from_secs(2),
-        answer: Duration::from_secs(5),
-        idle: Duration::from_secs(5),
-        ..S3StoreDeadlines::default()
-    };
-    S3Options {
-        deadlines,
-        ..S3Options::new(Some(format!("http://{address}")), "us-east-1", credentials)
-    }
+pub fn settings(address: SocketAddr) -> UfsSettings {
+    let mut settings =
+        UfsSettings { endpoint: Some(format!("http://{address}")), ..UfsSettings::default() };
+    settings.credentials.kind = CredentialsKind::Static;
+    settings.credentials.access_key_id = Some(KEY.into());
+    settings.credentials.secret_access_key = Some(ConfigSecret::new(SECRET));
+    settings.deadlines.connect = TimePeriod::from_seconds(2);
+    settings.deadlines.answer = TimePeriod::from_seconds(5);
+    settings.deadlines.idle_body = TimePeriod::from_seconds(5);
+    settings
 }
 
 /// An s3s server over a store, which checks signatures, and counts PUT and POST requests.
@@ -85,7 +78,7 @@ impl Server {
     }
 
     pub async fn client(&self) -> Arc<dyn S3> {
-        connect_store(options(self.address)).await.unwrap()
+        connect_store(&settings(self.address)).await.unwrap()
     }
 }
 
@@ -128,7 +121,7 @@ impl Raw {
     }
 
     pub async fn client(&self) -> Arc<dyn S3> {
-        connect_store(options(self.address)).await.unwrap()
+        connect_store(&settings(self.address)).await.unwrap()
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use verbs3_ufs::raw_answer::observe_answer;
 use verbs3_ufs::s3::connect_store;
 
-use crate::loopback::{Raw, options};
+use crate::loopback::{Raw, settings};
 use crate::{answer, put, req, text};
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn an_error_among_the_events_of_a_select_keeps_code_and_message() {
     ];
     let body = [message(&event, b"1,2\n"), message(&error, b"")].concat();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = connect_store(options(listener.local_addr().unwrap())).await.unwrap();
+    let client = connect_store(&settings(listener.local_addr().unwrap())).await.unwrap();
     let store = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
         let mut question = Vec::new();

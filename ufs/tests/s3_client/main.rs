@@ -14,14 +14,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::Method;
-use loopback::{Raw, Server, options};
+use loopback::{Raw, Server, settings};
 use s3s::dto::*;
 use s3s::{S3, S3Request, s3_error};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::raw_answer::{answer_of, observe_answer};
-use verbs3_ufs::s3::{S3Options, connect_store};
+use verbs3_ufs::s3::connect_store;
 use verbs3_ufs::trace_propagation::{StoreTraceContext, propagate_trace};
-use verbs3_ufs::{RawAnswer, ReadObject, Ufs, UfsError, UfsLimits};
+use verbs3_ufs::{RawAnswer, ReadObject, Ufs, UfsError, UfsSettings};
 
 fn req<T>(input: T) -> S3Request<T> {
     verbs3_ufs::s3_request(Method::GET, input)
@@ -194,7 +194,7 @@ async fn a_read_through_the_client_checks_the_raw_answer() {
     let headers = "ETag: \"e\"\r\nContent-Range: bytes 2-5/9\r\nx-amz-request-id: r\r\nx-vendor: \
         v\r\nx-amz-checksum-crc32: AAAA\r\n";
     let mut raw = Raw::saying(vec![answer("206 Partial Content", headers, "2345")]).await;
-    let ufs = Ufs::new("main".into(), raw.client().await, UfsLimits::default());
+    let ufs = Ufs::new(raw.client().await, UfsSettings::with_name("main"));
     let (bucket, key, if_match) = ("bkt".into(), "k".into(), Some("\"e\"".into()));
     let wanted = ReadObject {
         bucket,
@@ -438,7 +438,7 @@ async fn a_checksum_that_is_asked_for_is_sent_after_the_body_unless_switched_off
     let head = raw.heard.recv().await.unwrap().head.to_ascii_lowercase();
     assert!(head.contains("x-amz-checksum-crc32: o4unxw==") && !head.contains("trailer"), "{head}");
 
-    let client = connect_store(S3Options { trailing_checksums: false, ..options(raw.address) })
+    let client = connect_store(&UfsSettings { trailing_checksums: false, ..settings(raw.address) })
         .await
         .unwrap();
     client.put_object(with_checksum(None)).await.unwrap();

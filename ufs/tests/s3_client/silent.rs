@@ -1,14 +1,13 @@
 //! Tests stores that are away, send nothing, or break off.
 
-use std::time::Duration;
-
 use futures::StreamExt;
 use s3s::S3Error;
+use verbs3_settings::TimePeriod;
 use verbs3_ufs::raw_answer::answer_of;
-use verbs3_ufs::s3::{S3Options, S3StoreDeadlines, connect_store};
-use verbs3_ufs::{ReadObject, Ufs, UfsError, UfsLimits};
+use verbs3_ufs::s3::connect_store;
+use verbs3_ufs::{ReadObject, Ufs, UfsError, UfsSettings};
 
-use crate::loopback::{Raw, options};
+use crate::loopback::{Raw, settings};
 use crate::{answer, get};
 
 fn expect_unavailable(error: &S3Error, code: &str, reason: &str) {
@@ -25,7 +24,7 @@ fn expect_unavailable(error: &S3Error, code: &str, reason: &str) {
 #[tokio::test]
 async fn a_closed_port_is_an_explained_503() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let client = connect_store(options(free)).await.unwrap();
+    let client = connect_store(&settings(free)).await.unwrap();
     expect_unavailable(
         &client.get_object(get("k")).await.err().unwrap(),
         "ServiceUnavailable",
@@ -36,12 +35,10 @@ async fn a_closed_port_is_an_explained_503() {
 #[tokio::test]
 async fn a_store_that_says_nothing_is_an_explained_503() {
     let raw = Raw::saying(vec![String::new()]).await;
-    let deadlines = S3StoreDeadlines {
-        connect: Duration::from_millis(200),
-        answer: Duration::from_millis(300),
-        ..Default::default()
-    };
-    let client = connect_store(S3Options { deadlines, ..options(raw.address) }).await.unwrap();
+    let mut settings = settings(raw.address);
+    settings.deadlines.connect = TimePeriod::from_millis(200);
+    settings.deadlines.answer = TimePeriod::from_millis(300);
+    let client = connect_store(&settings).await.unwrap();
     expect_unavailable(
         &client.get_object(get("k")).await.err().unwrap(),
         "ServiceUnavailable",
@@ -59,10 +56,10 @@ async fn a_connection_cut_before_the_answer_is_an_explained_503() {
 #[tokio::test]
 async fn more_requests_than_connections_wait_and_are_then_slowed_down() {
     let raw = Raw::saying(vec![answer("200 OK", "", "text"), answer("200 OK", "", "text")]).await;
-    let deadlines = S3StoreDeadlines { connect: Duration::from_secs(1), ..Default::default() };
-    let client = connect_store(S3Options { deadlines, connections_max: 1, ..options(raw.address) })
-        .await
-        .unwrap();
+    let mut settings = settings(raw.address);
+    settings.deadlines.connect = TimePeriod::from_seconds(1);
+    settings.limits.connections_max = 1;
+    let client = connect_store(&settings).await.unwrap();
     let held = client.get_object(get("k")).await.unwrap();
     expect_unavailable(
         &client.get_object(get("k")).await.err().unwrap(),
@@ -78,8 +75,9 @@ async fn a_body_that_falls_silent_ends_in_an_error() {
     let raw =
         Raw::saying(vec!["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n0123".into(), String::new()])
             .await;
-    let deadlines = S3StoreDeadlines { idle: Duration::from_millis(500), ..Default::default() };
-    let client = connect_store(S3Options { deadlines, ..options(raw.address) }).await.unwrap();
+    let mut settings = settings(raw.address);
+    settings.deadlines.idle_body = TimePeriod::from_millis(500);
+    let client = connect_store(&settings).await.unwrap();
     let mut body = client.get_object(get("k")).await.unwrap().output.body.unwrap();
     assert_eq!(body.next().await.unwrap().unwrap(), "0123");
     assert!(body.next().await.unwrap().err().unwrap().to_string().contains("nothing for 500 ms"));
@@ -91,7 +89,7 @@ async fn a_cut_body_is_truncated_and_not_short() {
         "HTTP/1.1 200 OK\r\netag: \"e\"\r\ncontent-length: 9\r\nconnection: close\r\n\r\n0123"
             .to_owned();
     let raw = Raw::saying(vec![answer]).await;
-    let ufs = Ufs::new("main".into(), raw.client().await, UfsLimits::default());
+    let ufs = Ufs::new(raw.client().await, UfsSettings::with_name("main"));
     let (bucket, key) = ("bkt".into(), "k".into());
     let wanted =
         ReadObject { bucket, key, version_id: None, if_match: None, range: None, checksums: false };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use verbs3_metrics::MetricLabel;
+use verbs3_pacing::GrowingPause;
 use verbs3_protocol::{
     ForgetMessage, HomeAcknowledgement, ObjectKey, ObjectVolume, RefusalKind, WorkerQuestion,
     WorkerRefusal, WriteLeaseState,
@@ -19,8 +20,9 @@ use crate::asking::worker::{REPEATS_MAX, TierWorker};
 use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{CallKind, CallOutcome};
 
-/// First pause between two tries of the same message; doubles up to [`RETRY_PAUSE_MAX`].
-pub(crate) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(25);
+/// Pauses between two tries of the same message.
+pub(crate) const RETRY_PAUSES: GrowingPause =
+    GrowingPause::new(Duration::from_millis(25), RETRY_PAUSE_MAX);
 pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Longest time between two signs of life of a home, which sends one every 500 ms.
@@ -38,7 +40,7 @@ impl WorkerAsker {
         signs: &HomeLifeSigns,
     ) -> Result<WriteLeaseState, QuestionError> {
         let kind = news.kind;
-        let mut pause = RETRY_PAUSE_MIN;
+        let mut pause = RETRY_PAUSES;
         let mut repeats = 0;
         loop {
             let patience = AnswerPatience::Until(until);
@@ -59,10 +61,9 @@ impl WorkerAsker {
                     // a moment.
                     if refusal.kind == RefusalKind::Busy
                         && kind == CallKind::Report
-                        && Instant::now() + pause < until
+                        && Instant::now() + pause.peek_pause() < until
                     {
-                        sleep(pause).await;
-                        pause = (pause * 2).min(RETRY_PAUSE_MAX);
+                        sleep(pause.next_pause()).await;
                         continue;
                     }
                     return Err(QuestionError::Refused(refusal));
@@ -78,11 +79,10 @@ impl WorkerAsker {
             };
             self.metrics.count_call(kind, CallOutcome::Failed);
             self.note_failure(worker);
-            if Instant::now() + pause >= until {
+            if Instant::now() + pause.peek_pause() >= until {
                 return Err(error);
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(RETRY_PAUSE_MAX);
+            sleep(pause.next_pause()).await;
         }
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
+use verbs3_pacing::GrowingPause;
 use verbs3_protocol::{Epoch, WorkerId};
 
 use crate::asking::worker_asker::WorkerAsker;
@@ -43,12 +44,12 @@ impl InVain {
 /// One open's wait.
 pub(crate) struct MapAgreementWait {
     until: Option<Instant>,
-    pause: Duration,
+    pause: GrowingPause,
 }
 
 impl MapAgreementWait {
     pub(crate) fn new() -> Self {
-        Self { until: None, pause: PAUSE_MIN }
+        Self { until: None, pause: GrowingPause::new(PAUSE_MIN, PAUSE_MAX) }
     }
 }
 
@@ -86,13 +87,12 @@ impl MapAgreement {
         };
         let mut epochs = self.asker.placement.watch_epochs();
         let other_map = epochs.wait_for(|now| *now != ours);
-        let is_ahead = theirs > ours;
+        let (is_ahead, pause) = (theirs > ours, between.pause.next_pause());
         let again = tokio::select! {
             biased;
             came = timeout_at(until, other_map) => came.is_ok(),
-            () = sleep(between.pause), if !is_ahead => true,
+            () = sleep(pause), if !is_ahead => true,
         };
-        between.pause = (between.pause * 2).min(PAUSE_MAX);
         if !again || Instant::now() >= until {
             self.in_vain.note_wait(worker, ours);
             self.asker.metrics.map_waits[MapWaitOutcome::Late].inc();

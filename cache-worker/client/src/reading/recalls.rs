@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use verbs3_pacing::GrowingPause;
 use verbs3_protocol::{RECALLS_WAIT_MS, RecallPollMessage, RecallReply};
 
 use crate::asking::question::{AnswerPatience, EncodedQuestion, ask};
@@ -65,7 +66,8 @@ impl RecallFollower {
         let home = &polled.home;
         let wanted = || (self.leases.clock)().saturating_sub(polled.last_use()) < IDLE;
         let patience = Duration::from_millis(RECALLS_WAIT_MS) + self.asker.options.first_progress;
-        let (mut life, mut through, mut pause) = (0, 0, PAUSE_MIN);
+        let (mut life, mut through) = (0, 0);
+        let mut pause = GrowingPause::new(PAUSE_MIN, PAUSE_MAX);
         while wanted() && !polled.replaced.load(Ordering::SeqCst) {
             let poll = RecallPollMessage { holder: self.leases.holder, life, through };
             let until = AnswerPatience::Until(Instant::now() + patience);
@@ -73,7 +75,8 @@ impl RecallFollower {
                 Ok(recalled) => {
                     // Drop first: the next poll acknowledges these recalls.
                     self.drop_recalled(&recalled, life);
-                    (life, through, pause) = (recalled.life, recalled.through, PAUSE_MIN);
+                    (life, through) = (recalled.life, recalled.through);
+                    pause.reset_pause();
                     polled.live.store(true, Ordering::SeqCst);
                     self.asker.metrics.count_call(CallKind::Recalls, CallOutcome::Ok);
                 }
@@ -84,8 +87,7 @@ impl RecallFollower {
                         worker = %home.id, %error,
                         "a home does not say what it recalls"
                     );
-                    sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    sleep(pause.next_pause()).await;
                 }
             }
         }

@@ -22,7 +22,7 @@ use verbs3_protocol::{
     WriteNotice,
 };
 
-use crate::asking::delivery::{HomeLifeSigns, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+use crate::asking::delivery::{HomeLifeSigns, RETRY_PAUSES};
 use crate::asking::question::{EncodedQuestion, QuestionError};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
@@ -205,7 +205,7 @@ impl NoticeCourier {
         while let Some(live) = signs.live_until().filter(|live| *live > Instant::now()) {
             sleep_until(live).await;
         }
-        let mut pause = RETRY_PAUSE_MIN;
+        let mut pause = RETRY_PAUSES;
         loop {
             let relayed = {
                 // A place is held for one question alone. Messages to other homes get their turn
@@ -237,8 +237,7 @@ impl NoticeCourier {
                 Err(error) => error.into(),
             };
             *last.lock() = Some(failed);
-            sleep(pause).await;
-            pause = (pause * 2).min(RETRY_PAUSE_MAX);
+            sleep(pause.next_pause()).await;
         }
     }
 

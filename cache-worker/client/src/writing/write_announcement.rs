@@ -38,7 +38,7 @@ use verbs3_protocol::{
     WriteLeaseState, WriteNotice, WriteOutcome,
 };
 
-use crate::asking::delivery::{RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+use crate::asking::delivery::{RETRY_PAUSE_MAX, RETRY_PAUSES};
 use crate::asking::question::{AnswerPatience, EncodedQuestion, ask};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
@@ -272,7 +272,7 @@ impl WriteAnnouncer {
         until: Instant,
     ) -> Result<(), CoherenceError> {
         let mut epochs = self.asker.placement.watch_epochs();
-        let mut pause = RETRY_PAUSE_MIN;
+        let mut pause = RETRY_PAUSES;
         loop {
             let map = self.asker.placement.current_map();
             let failed = match self.tell_homes_of(&map, write, news, until).await {
@@ -282,14 +282,13 @@ impl WriteAnnouncer {
             let now = Instant::now();
             // A refusal for any other reason would come again under the next map.
             let passes = !matches!(failed, CoherenceError::HomeRefused { .. });
-            if !self.asker.options.coordinated || !passes || now + pause >= until {
+            if !self.asker.options.coordinated || !passes || now + pause.peek_pause() >= until {
                 return Err(failed);
             }
             // A new map here ends the wait early. The worker may follow, too, so a pause ends it as
             // well.
             let newer = epochs.wait_for(|epoch| *epoch != map.placement.map_epoch());
-            let _ = timeout_at((now + pause).min(until), newer).await;
-            pause = (pause * 2).min(RETRY_PAUSE_MAX);
+            let _ = timeout_at((now + pause.next_pause()).min(until), newer).await;
         }
     }
 

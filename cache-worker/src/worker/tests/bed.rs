@@ -18,7 +18,7 @@ use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, PeerConnection, TransportError};
 use verbs3_settings::ByteSize;
-use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
+use verbs3_ufs::{Ufs, UfsSettings};
 
 use super::store::{Store, Stored};
 use crate::clock::{ManualWorkerClock, WorkerClock};
@@ -203,9 +203,9 @@ impl Bed {
         worker: BedWorker,
     ) -> Self {
         let (clock, arena) = (Arc::new(ManualWorkerClock::default()), map(mebibytes));
-        let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
-        let limits = UfsLimits { retries, ..UfsLimits::default() };
-        let ufs = Ufs::new("main".into(), store.clone(), limits);
+        let mut settings = UfsSettings::with_name("main");
+        settings.retries.attempts_max = 1;
+        let ufs = Ufs::new(store.clone(), settings);
         let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
         let parts = WorkerParts {
             geometry: BlockGeometry::DEFAULT,

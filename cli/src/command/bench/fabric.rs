@@ -16,11 +16,11 @@ use verbs3_rdma::bench::{
     BenchError, BenchHost, BenchRequester, DialOptions, ECHO_BYTES_MAX, HostOptions,
     TransferDirection, TransferLoad,
 };
-use verbs3_rdma::calls::HandshakeSecret;
-use verbs3_rdma::shm::ShmOptions;
+use verbs3_rdma::calls::{CallOptions, HandshakeSecret};
 use verbs3_rdma::tcp::TcpOptions;
 use verbs3_rdma::transport::TransportKind;
 use verbs3_rdma::verbs::VerbsOptions;
+use verbs3_settings::TimePeriod;
 
 use super::arguments::FabricArguments;
 use super::record::{FabricCell, FabricRecord, FabricRow};
@@ -92,12 +92,15 @@ fn load_bench_secret(arguments: &FabricArguments) -> anyhow::Result<HandshakeSec
 }
 
 fn tcp_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> TcpOptions {
-    TcpOptions { bind_device: arguments.bind_device.clone(), ..TcpOptions::new(secret.clone()) }
+    let mut options = TcpOptions::new(secret.clone());
+    options.calls.settings.bind_device = arguments.bind_device.clone();
+    options
 }
 
 fn verbs_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> VerbsOptions {
-    let busy_poll = Duration::from_micros(arguments.busy_poll);
-    VerbsOptions { busy_poll, ..VerbsOptions::new(secret.clone()) }
+    let mut options = VerbsOptions::new(secret.clone());
+    options.settings.busy_poll = TimePeriod(Duration::from_micros(arguments.busy_poll));
+    options
 }
 
 async fn start_bench_host(
@@ -116,7 +119,7 @@ async fn start_bench_host(
         tcp: tcp_options(arguments, secret),
         verbs: verbs_options(arguments, secret),
         rails,
-        shm: ShmOptions::new(secret.clone()),
+        shm: CallOptions::new(secret.clone()),
         socket: Some(socket),
         page_bytes: arguments.page as usize,
         arena_bytes: usize::try_from(arguments.memory)
@@ -202,7 +205,7 @@ fn dial_options(
         host,
         tcp: tcp_options(arguments, secret),
         verbs: verbs_options(arguments, secret),
-        shm: ShmOptions::new(secret.clone()),
+        shm: CallOptions::new(secret.clone()),
         rails: arguments.rails.clone(),
         kinds: arguments.ways.iter().copied().map(TransportKind::from).collect(),
         connections: arguments.connections as usize,

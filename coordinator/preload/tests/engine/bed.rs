@@ -24,9 +24,13 @@ use verbs3_client::{
     CacheTierClient, HealthOptions, NeighbourClient, NeighbourOptions, OpenOutcome, OpenRequest,
     SpanItem, SpanRequest, TierOptions,
 };
+use verbs3_pacing::GrowingPause;
 use verbs3_preload::api::{JobView, PreloadJobSpec};
 use verbs3_preload::metrics::PreloadMetrics;
-use verbs3_preload::{JobStore, PreloadEngine, PreloadMount, PreloadMountTable, PreloadOptions};
+use verbs3_preload::{
+    CoordinatorPreloadSettings, JobStore, PreloadEngine, PreloadMount, PreloadMountTable,
+    PreloadOptions,
+};
 use verbs3_protocol::{
     BlockGeometry, ByteRange, CacheVerdict, Epoch, ObjectKey, ObjectVolume, PlacementMap,
     PlacementMember, WorkerId,
@@ -35,7 +39,8 @@ use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::{PeerOptions, TransportPeer};
 use verbs3_rdma::transport::{CallService, IncomingCall, PeerAddress, ReplySender};
-use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
+use verbs3_settings::TimePeriod;
+use verbs3_ufs::{Ufs, UfsSettings};
 
 pub const GEOMETRY: BlockGeometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 
@@ -276,15 +281,12 @@ impl Bed {
         (store, of_workers): (Arc<Store>, Arc<Store>),
     ) -> Self {
         let (memory, reading) = memory;
-        let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
+        let mut settings = UfsSettings::with_name("main");
+        settings.retries.attempts_max = 1;
         // A request that stalls is given up soon.
-        let limits = UfsLimits {
-            retries,
-            first_byte_max: Duration::from_millis(300),
-            ..UfsLimits::default()
-        };
-        let ufs = Ufs::new("main".into(), store.clone(), limits.clone());
-        let of_workers = Ufs::new("main".into(), of_workers, limits);
+        settings.deadlines.first_byte = TimePeriod::from_millis(300);
+        let ufs = Ufs::new(store.clone(), settings.clone());
+        let of_workers = Ufs::new(of_workers, settings);
         let (mut hosts, mut faults, mut peers, mut members) =
             (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
         for number in 0..count {
@@ -395,13 +397,15 @@ impl Bed {
     }
 
     pub fn options(&self) -> PreloadOptions {
+        let settings = CoordinatorPreloadSettings {
+            patience: TimePeriod::from_seconds(120),
+            failures: self.folder.path().join("failures"),
+            ..CoordinatorPreloadSettings::default()
+        };
         PreloadOptions {
             page_keys: 7,
-            patience: Duration::from_secs(120),
-            pause_min: Duration::from_millis(1),
-            pause_max: Duration::from_millis(50),
-            failures_folder: Some(self.folder.path().join("failures")),
-            ..PreloadOptions::default()
+            pauses: GrowingPause::new(Duration::from_millis(1), Duration::from_millis(50)),
+            ..PreloadOptions::new(settings)
         }
     }
 

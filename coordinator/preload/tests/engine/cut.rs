@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use verbs3_preload::api::{JobState, PreloadJobSpec, PreloadPhase};
-use verbs3_preload::{JobStore, JobStoreError, MemoryJobs, PreloadOptions};
+use verbs3_preload::{JobStore, JobStoreError, MemoryJobs};
+use verbs3_settings::TimePeriod;
 
 use crate::bed::{Bed, below, over, run};
 
@@ -81,7 +82,8 @@ async fn a_worker_that_stays_away_is_named() {
     let bed = Bed::new(2);
     bed.put_some(12);
     bed.faults[0].refuse_connects(u32::MAX);
-    let options = PreloadOptions { patience: Duration::from_millis(100), ..bed.options() };
+    let mut options = bed.options();
+    options.settings.patience = TimePeriod(Duration::from_millis(100));
     let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
     let view = run(&engine, below("")).await;
     assert_eq!(view.state, JobState::Incomplete);

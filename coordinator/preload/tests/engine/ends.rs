@@ -13,9 +13,8 @@ use time::format_description::well_known::Rfc3339;
 use tokio::sync::Semaphore;
 use verbs3_preload::api::{JobState, JobView, PreloadJobSpec};
 use verbs3_preload::metrics::PreloadMetrics;
-use verbs3_preload::{
-    JobStore, JobStoreError, MemoryJobs, PreloadEngine, PreloadEngineError, PreloadOptions,
-};
+use verbs3_preload::{JobStore, JobStoreError, MemoryJobs, PreloadEngine, PreloadEngineError};
+use verbs3_settings::TimePeriod;
 
 use crate::bed::{Bed, below, over, run};
 
@@ -82,7 +81,9 @@ async fn waiting_behind_another(
     bed.store.stalls_after.store(1, Ordering::SeqCst);
     bed.store.gets.store(1, Ordering::SeqCst);
     let patience = Duration::from_secs(600);
-    let options = PreloadOptions { jobs_running_max: 1, patience, ..bed.options() };
+    let mut options = bed.options();
+    options.settings.jobs_running_max = 1;
+    options.settings.patience = TimePeriod(patience);
     let (engine, _running) = bed.engine_with(options, store).await;
     let first = engine.create_job(named("first")).await.unwrap().0;
     let mut news = first.news;
@@ -234,7 +235,8 @@ async fn progress_that_the_store_does_not_take_fails_the_job_and_nothing_else() 
     bed.put_some(3);
     let store =
         Told::new(|key: &str, _| if key == "bad/progress" { Does::Refuses } else { Does::Takes });
-    let options = PreloadOptions { jobs_running_max: 1, ..bed.options() };
+    let mut options = bed.options();
+    options.settings.jobs_running_max = 1;
     let (engine, _running) = bed.engine_with(options, store).await;
     let view = run(&engine, named("bad")).await;
     assert_eq!(view.state, JobState::Failed);
@@ -253,7 +255,8 @@ async fn a_run_that_panics_fails_its_job_and_leaves_its_slot() {
             false => Does::Takes,
         }
     });
-    let options = PreloadOptions { jobs_running_max: 1, ..bed.options() };
+    let mut options = bed.options();
+    options.settings.jobs_running_max = 1;
     let (engine, _running) = bed.engine_with(options, store).await;
     let view = run(&engine, named("bad")).await;
     assert_eq!(view.state, JobState::Failed);

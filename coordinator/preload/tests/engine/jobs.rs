@@ -220,7 +220,8 @@ async fn jobs_that_are_over_make_room_and_others_do_not() {
     let bed = Bed::new(1);
     bed.put("k", 5);
     let store = jobs();
-    let options = PreloadOptions { jobs_max: 2, ..bed.options() };
+    let mut options = bed.options();
+    options.settings.jobs_max = 2;
     let (engine, _running) = bed.engine_with(options, store.clone()).await;
     for id in ["a", "b", "c"] {
         assert_eq!(
@@ -248,8 +249,10 @@ async fn jobs_that_are_over_make_room_and_others_do_not() {
 async fn jobs_of_notifications_leave_places_to_others() {
     let bed = Bed::new(1);
     bed.put("k", 5);
-    let options =
-        PreloadOptions { jobs_max: 10, notified_jobs_max: 3, jobs_running_max: 2, ..bed.options() };
+    let mut options = bed.options();
+    options.settings.jobs_max = 10;
+    options.settings.notified_jobs_max = 3;
+    options.settings.jobs_running_max = 2;
     let (engine, _running) = bed.engine_with(options, jobs()).await;
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
     bed.store.stalls_after.store(1, Ordering::SeqCst);
@@ -281,7 +284,9 @@ async fn jobs_of_notifications_leave_places_to_others() {
 #[tokio::test]
 async fn an_owner_sees_its_own_jobs_and_takes_no_more_than_its_share() {
     let bed = Bed::new(1);
-    let options = PreloadOptions { jobs_per_owner_max: 3, jobs_running_max: 3, ..bed.options() };
+    let mut options = bed.options();
+    options.settings.jobs_per_owner_max = 3;
+    options.settings.jobs_running_max = 3;
     let (engine, _running) = bed.engine_with(options, jobs()).await;
     bed.put("k", 5);
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);

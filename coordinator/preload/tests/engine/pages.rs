@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use verbs3_preload::api::{JobState, JobsPage, PreloadJobSpec};
-use verbs3_preload::{JobsPageToken, MemoryJobs, PreloadEngine, PreloadOptions};
+use verbs3_preload::{JobsPageToken, MemoryJobs, PreloadEngine};
 
 use crate::bed::{Bed, below, run};
 
@@ -43,7 +43,8 @@ async fn all_jobs_are_told_once_and_the_newest_first_however_small_the_pages() {
 async fn a_page_of_long_descriptions_ends_before_it_is_too_long() {
     const JOBS: usize = 80;
     let bed = Bed::new(1);
-    let options = PreloadOptions { jobs_max: JOBS, ..bed.options() };
+    let mut options = bed.options();
+    options.settings.jobs_max = JOBS as u32;
     let (engine, running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
     // No job needs to run for this.
     engine.request_stop();

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use verbs3_preload::api::{JobState, PreloadJobSpec, PreloadPriority};
-use verbs3_preload::{MemoryJobs, PreloadEngine, PreloadOptions};
+use verbs3_preload::{MemoryJobs, PreloadEngine};
 
 use crate::bed::{Bed, below, over};
 
@@ -32,7 +32,8 @@ async fn waiting_jobs_begin_by_priority_and_then_by_age() {
     prefixes.iter().for_each(|prefix| bed.put(&format!("{prefix}/k"), 5));
     bed.store.stalls_after.store(1, Ordering::SeqCst);
     bed.store.gets.store(1, Ordering::SeqCst);
-    let options = PreloadOptions { jobs_running_max: 1, ..bed.options() };
+    let mut options = bed.options();
+    options.settings.jobs_running_max = 1;
     let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
     let job = |id: &str, priority| PreloadJobSpec {
         id: Some(id.into()),
@@ -75,7 +76,8 @@ async fn all_jobs_together_have_no_more_of_a_store_under_way_than_they_may() {
         bed.put(&format!("{job}/large"), 6 << 20);
     }
     bed.store.slow_ms.store(20, Ordering::SeqCst);
-    let options = PreloadOptions { blocks_per_ufs_max: 3, ..bed.options() };
+    let mut options = bed.options();
+    options.settings.blocks_per_ufs_max = 3;
     let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
     for job in ["a", "b"] {
         engine

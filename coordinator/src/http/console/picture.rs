@@ -35,7 +35,7 @@ impl CoordinatorState {
             nodes: board.recent_reports(now),
             gauges: board.current_gauges(now),
             jobs: jobs.unwrap_or_default(),
-            users_flaw: self.console.as_ref().and_then(|console| console.options.users.file_flaw()),
+            users_flaw: self.console.as_ref().and_then(|console| console.users.file_flaw()),
         })
     }
 

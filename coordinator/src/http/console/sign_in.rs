@@ -98,7 +98,7 @@ impl CoordinatorState {
         if name.len() > NAME_BYTES_MAX || password.len() > PASSWORD_BYTES_MAX {
             return refuse(StatusCode::UNAUTHORIZED, "Name or password is wrong.");
         }
-        let known_name = console.options.users.find_user(name).map(|_| name);
+        let known_name = console.users.find_user(name).map(|_| name);
         let tried = console.limits.lock().take_name_try(name, Instant::now());
         if let SignInTry::Refused { is_first } = tried {
             if is_first {

@@ -1,6 +1,7 @@
 //! Slots move at a bounded rate.
 
 use verbs3_protocol::SLOTS;
+use verbs3_settings::TimePeriod;
 
 use super::*;
 
@@ -10,7 +11,7 @@ const MOVE_FOR: Duration = Duration::from_secs(20);
 /// Returns a cluster that has been stable for long, at second 30.
 fn moving(ids: &[&str]) -> MembershipController {
     let mut cluster = cluster_of(ids);
-    cluster.options.move_for = MOVE_FOR;
+    cluster.options.settings.move_for = TimePeriod(MOVE_FOR);
     assert_eq!(follow(&mut cluster, ids, 2..30), []);
     cluster
 }
@@ -239,7 +240,7 @@ fn a_new_leader_goes_on_where_the_last_one_was_with_who_joins_and_who_is_drained
 #[test]
 fn no_map_has_two_steps_of_one_worker_however_long_it_took_to_come() {
     let mut cluster = moving(&["a", "b", "c"]);
-    cluster.options.move_for = Duration::from_secs(4);
+    cluster.options.settings.move_for = TimePeriod::from_seconds(4);
     cluster.register_worker(registration("d", "d"), seconds(30)).unwrap();
     for second in 30..33 {
         follow(&mut cluster, &["a", "b", "c", "d"], second..second + 1);
@@ -257,7 +258,7 @@ fn no_map_has_two_steps_of_one_worker_however_long_it_took_to_come() {
 
 #[test]
 fn workers_of_a_cluster_that_begins_have_their_shares_at_once() {
-    let begins = || ClusterOptions { move_for: MOVE_FOR, ..options() };
+    let begins = || options_moving_for(MOVE_FOR);
     let mut cluster =
         MembershipController::new(begins(), ClusterDocument::new(Epoch(100), 2), seconds(0));
     let names = ["a", "b", "c", "d"];

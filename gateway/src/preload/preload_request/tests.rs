@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbs3_ufs::local::{LocalOptions, LocalStore};
-use verbs3_ufs::{Ufs, UfsLimits};
+use verbs3_ufs::{Ufs, UfsSettings};
 
 use super::*;
 use crate::auth::IdentityStore;
@@ -37,7 +37,7 @@ impl Judge {
         std::fs::write(&file, text).unwrap();
         let identities = IdentityStore::load_file(&file).unwrap();
         let store = LocalStore::open_store(LocalOptions::new(folder.path().join("s"))).unwrap();
-        let ufs = Ufs::new("local".into(), Arc::new(store), UfsLimits::default());
+        let ufs = Ufs::new(Arc::new(store), UfsSettings::with_name("local"));
         let mount = |name: &str| MountedBucket {
             name: name.into(),
             volume: verbs3_protocol::ObjectVolume::new("local", name),

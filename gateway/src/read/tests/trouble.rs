@@ -276,7 +276,7 @@ async fn a_body_waits_for_a_place_past_the_tier() {
 #[tokio::test]
 async fn a_large_object_of_a_store_that_ignores_ranges_is_read_whole() {
     let bed = Make::default().bed().await;
-    let expected = content(1, UfsLimits::default().skip_bytes_max as usize + 3 * BLOCK);
+    let expected = content(1, UfsSettings::default().limits.skip_max.as_usize() + 3 * BLOCK);
     bed.put("k", &expected).await;
     bed.store.ignores_range.store(true, Ordering::Relaxed);
     for _ in 0..2 {

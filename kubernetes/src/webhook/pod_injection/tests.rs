@@ -3,12 +3,8 @@
 
 use super::*;
 
-fn rules() -> InjectionRules {
-    InjectionRules {
-        endpoint: "http://$(VERBS3_NODE_IP):9000".to_owned(),
-        region: Some("us-east-1".to_owned()),
-        credentials_secret: None,
-    }
+fn settings() -> WebhookSettings {
+    WebhookSettings::default()
 }
 
 /// What the pod is after the patch. Knows `add`, which is all that is used.
@@ -30,9 +26,9 @@ fn apply(pod: &Value, injection: &PodInjection) -> Value {
 }
 
 /// Patches a pod, and holds that a second patch is empty.
-fn inject(rules: &InjectionRules, pod: &Value) -> Value {
-    let patched = apply(pod, &rules.plan_injection(pod));
-    let again = rules.plan_injection(&patched);
+fn inject(settings: &WebhookSettings, pod: &Value) -> Value {
+    let patched = apply(pod, &settings.plan_injection(pod));
+    let again = settings.plan_injection(&patched);
     assert_eq!(again.operations, Vec::<Value>::new(), "a second patch of {patched}");
     patched
 }
@@ -56,7 +52,7 @@ fn every_container_gets_endpoint_and_region() {
         "initContainers": [{ "name": "fetch" }],
         "containers": [{ "name": "train", "env": null }, { "name": "log", "env": [] }],
     } });
-    let patched = inject(&rules(), &pod);
+    let patched = inject(&settings(), &pod);
     assert_eq!(names(&patched, "initContainers", 0), ALL);
     assert_eq!(names(&patched, "containers", 0), ALL);
     assert_eq!(names(&patched, "containers", 1), ALL);
@@ -68,11 +64,11 @@ fn every_container_gets_endpoint_and_region() {
 #[test]
 fn the_address_stands_before_whatever_uses_it() {
     let own = json!({ "name": "S3", "value": "$(AWS_ENDPOINT_URL_S3)/data" });
-    let patched = inject(&rules(), &pod(json!({ "env": [own] })));
+    let patched = inject(&settings(), &pod(json!({ "env": [own] })));
     assert_eq!(names(&patched, "containers", 0)[4], "S3");
     // An address of the container's own is used, and stays where it is.
     let own = json!([{ "name": "A", "value": "1" }, { "name": "VERBS3_NODE_IP", "value": "::1" }]);
-    let patched = inject(&rules(), &pod(json!({ "env": own })));
+    let patched = inject(&settings(), &pod(json!({ "env": own })));
     let expected = ["A", "VERBS3_NODE_IP", ALL[1], ALL[2], ALL[3]];
     assert_eq!(names(&patched, "containers", 0), expected);
 }
@@ -85,7 +81,8 @@ fn variables_that_are_set_stay() {
         ("AWS_REGION", &["VERBS3_NODE_IP", "AWS_ENDPOINT_URL_S3"]),
         ("AWS_DEFAULT_REGION", &["VERBS3_NODE_IP", "AWS_ENDPOINT_URL_S3"]),
     ] {
-        let patched = inject(&rules(), &pod(json!({ "env": [{ "name": set, "value": "own" }] })));
+        let patched =
+            inject(&settings(), &pod(json!({ "env": [{ "name": set, "value": "own" }] })));
         let mut expected: Vec<&str> = expected.to_vec();
         expected.push(set);
         assert_eq!(names(&patched, "containers", 0), expected, "{set}");
@@ -96,32 +93,32 @@ fn variables_that_are_set_stay() {
 
 #[test]
 fn keys_come_from_the_secret_unless_any_credentials_are_set() {
-    let rules = InjectionRules { credentials_secret: Some("s3".to_owned()), ..rules() };
-    let patched = inject(&rules, &pod(json!({})));
+    let settings = WebhookSettings { credentials_secret: Some("s3".to_owned()), ..settings() };
+    let patched = inject(&settings, &pod(json!({})));
     assert_eq!(names(&patched, "containers", 0)[4..], KEYS);
     let reference = &patched["spec"]["containers"][0]["env"][4]["valueFrom"]["secretKeyRef"];
     assert_eq!(*reference, json!({ "name": "s3", "key": KEYS[0], "optional": true }));
     for set in KEYS.iter().chain(&OTHER_CREDENTIALS) {
-        let patched = inject(&rules, &pod(json!({ "env": [{ "name": set, "value": "own" }] })));
+        let patched = inject(&settings, &pod(json!({ "env": [{ "name": set, "value": "own" }] })));
         assert_eq!(names(&patched, "containers", 0).len(), 5, "{set}");
     }
 }
 
 #[test]
 fn an_endpoint_of_its_own_gets_no_keys_unless_the_pod_names_them() {
-    let rules = InjectionRules { credentials_secret: Some("s3".to_owned()), ..rules() };
+    let settings = WebhookSettings { credentials_secret: Some("s3".to_owned()), ..settings() };
     let mut pod = pod(json!({ "env": [{ "name": ENDPOINT, "value": "https://other" }] }));
-    assert_eq!(rules.plan_injection(&pod).operations, Vec::<Value>::new());
+    assert_eq!(settings.plan_injection(&pod).operations, Vec::<Value>::new());
     pod["metadata"]["annotations"] = json!({ "verbs3.io/credentials": "mine" });
-    assert_eq!(names(&inject(&rules, &pod), "containers", 0), [KEYS[0], KEYS[1], ENDPOINT]);
+    assert_eq!(names(&inject(&settings, &pod), "containers", 0), [KEYS[0], KEYS[1], ENDPOINT]);
 }
 
 #[test]
 fn a_secret_that_the_pod_names_has_to_be_there() {
-    let rules = InjectionRules { credentials_secret: Some("s3".to_owned()), ..rules() };
+    let settings = WebhookSettings { credentials_secret: Some("s3".to_owned()), ..settings() };
     let mut pod = pod(json!({}));
     pod["metadata"]["annotations"] = json!({ "verbs3.io/credentials": "mine" });
-    let patched = inject(&rules, &pod);
+    let patched = inject(&settings, &pod);
     let reference = &patched["spec"]["containers"][0]["env"][4]["valueFrom"]["secretKeyRef"];
     assert_eq!(*reference, json!({ "name": "mine", "key": KEYS[0], "optional": false }));
 }
@@ -130,19 +127,19 @@ fn a_secret_that_the_pod_names_has_to_be_there() {
 fn beside_env_from_nothing_is_added_unless_the_pod_wants_it() {
     let hidden = json!({ "name": "train", "envFrom": [{ "configMapRef": { "name": "s3" } }] });
     let mut pod = pod(hidden);
-    let injection = rules().plan_injection(&pod);
+    let injection = settings().plan_injection(&pod);
     assert_eq!(injection.operations, Vec::<Value>::new());
     assert!(injection.warnings[0].contains("\"train\""), "{:?}", injection.warnings);
     assert!(injection.warnings[0].len() <= WARNING_LETTERS_MAX);
     pod["metadata"]["annotations"] = json!({ "verbs3.io/beside-env-from": "true" });
-    assert_eq!(names(&inject(&rules(), &pod), "containers", 0), ALL);
+    assert_eq!(names(&inject(&settings(), &pod), "containers", 0), ALL);
 }
 
 #[test]
 fn env_from_with_another_prefix_hides_nothing() {
     for (prefix, count) in [("DB_", 4), ("AWS_S", 0), ("AWS_", 0), ("V", 0), ("AWS_CA_", 4)] {
         let pod = pod(json!({ "envFrom": [{ "prefix": prefix, "secretRef": {} }] }));
-        assert_eq!(names(&inject(&rules(), &pod), "containers", 0).len(), count, "{prefix}");
+        assert_eq!(names(&inject(&settings(), &pod), "containers", 0).len(), count, "{prefix}");
     }
 }
 
@@ -161,7 +158,7 @@ fn pods_on_windows_mirrors_and_disabled_ones_stay() {
         }),
     ];
     for pod in pods {
-        assert_eq!(rules().plan_injection(&pod), PodInjection::default(), "{pod}");
+        assert_eq!(settings().plan_injection(&pod), PodInjection::default(), "{pod}");
     }
 }
 
@@ -171,7 +168,7 @@ fn pods_of_the_hosts_network_and_volumes_are_like_others() {
         "hostNetwork": true, "containers": [{ "volumeMounts": [{ "name": "sockets" }] }],
         "volumes": [{ "name": "sockets", "emptyDir": {} }],
     } });
-    let patched = inject(&rules(), &pod);
+    let patched = inject(&settings(), &pod);
     assert_eq!(names(&patched, "containers", 0), ALL);
     assert_eq!(patched["spec"]["volumes"], pod["spec"]["volumes"]);
     assert_eq!(patched["spec"]["containers"][0]["volumeMounts"][0]["name"], "sockets");
@@ -180,15 +177,15 @@ fn pods_of_the_hosts_network_and_volumes_are_like_others() {
 #[test]
 fn a_fixed_endpoint_needs_no_address() {
     let endpoint = "http://verbs3-gateway.verbs3.svc:9000".to_owned();
-    let rules = InjectionRules { endpoint, region: None, ..rules() };
-    assert_eq!(names(&inject(&rules, &pod(json!({}))), "containers", 0), [ENDPOINT]);
+    let settings = WebhookSettings { endpoint, region: String::new(), ..settings() };
+    assert_eq!(names(&inject(&settings, &pod(json!({}))), "containers", 0), [ENDPOINT]);
 }
 
 #[test]
 fn a_pod_of_very_many_containers_gets_a_warning_alone() {
     let of = |count: usize| json!({ "spec": { "containers": vec![json!({}); count] } });
-    assert_eq!(rules().plan_injection(&of(CONTAINERS_MAX)).operations.len(), CONTAINERS_MAX);
-    let injection = rules().plan_injection(&of(CONTAINERS_MAX + 1));
+    assert_eq!(settings().plan_injection(&of(CONTAINERS_MAX)).operations.len(), CONTAINERS_MAX);
+    let injection = settings().plan_injection(&of(CONTAINERS_MAX + 1));
     assert_eq!((injection.operations.len(), injection.warnings.len()), (0, 1));
 }
 
@@ -198,8 +195,8 @@ fn what_is_no_pod_gets_nothing() {
     for pod in
         [json!(null), json!([1]), json!({ "spec": [] }), json!({ "spec": { "containers": 1 } })]
     {
-        assert_eq!(rules().plan_injection(&pod), PodInjection::default(), "{pod}");
+        assert_eq!(settings().plan_injection(&pod), PodInjection::default(), "{pod}");
     }
     // An API server never sends such containers; they must not end the process.
-    rules().plan_injection(&text);
+    settings().plan_injection(&text);
 }

@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use verbs3_certificates::TlsFiles;
+use verbs3_settings::{ByteSize, TimePeriod};
 
 use super::*;
 
@@ -34,17 +35,20 @@ fn write_certificate(folder: &Path) -> (TlsFiles, CertificateDer<'static>) {
     (files, certificate)
 }
 
-const LIMITS: WebhookLimits = WebhookLimits {
-    connections_max: 8,
-    per_address_max: 8,
-    deadline: Duration::from_secs(60),
-    body_deadline: Duration::from_secs(60),
-    review_bytes_max: 4096,
-    reviews_max: 4,
-};
+fn settings() -> WebhookSettings {
+    WebhookSettings {
+        connections_max: 8,
+        connections_per_address_max: 8,
+        deadline: TimePeriod::from_seconds(60),
+        body_deadline: TimePeriod::from_seconds(60),
+        review_max: ByteSize::from_kib(4),
+        reviews_max: 4,
+        ..WebhookSettings::default()
+    }
+}
 
 impl Running {
-    async fn start(limits: WebhookLimits) -> Self {
+    async fn start(settings: WebhookSettings) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (files, certificate) = write_certificate(folder.path());
         let mut roots = RootCertStore::empty();
@@ -60,12 +64,7 @@ impl Running {
         let metrics = Arc::new(WebhookMetrics::new(&Registry::new()).unwrap());
         let stop = CancellationToken::new();
         let server = WebhookServer {
-            rules: InjectionRules {
-                endpoint: "http://$(VERBS3_NODE_IP):9000".to_owned(),
-                region: None,
-                credentials_secret: None,
-            },
-            limits,
+            settings,
             certificates: Arc::new(ListenerCertificates::read(&files, &["http/1.1"]).unwrap()),
             metrics: metrics.clone(),
             stop: stop.clone(),
@@ -119,7 +118,7 @@ fn review(object: Value) -> String {
 
 #[tokio::test]
 async fn a_review_is_answered_and_the_connection_ends() {
-    let running = Running::start(LIMITS).await;
+    let running = Running::start(settings()).await;
     let pod = json!({ "spec": { "containers": [{ "name": "train" }] } });
     let answer = running.exchange(&post(&review(pod))).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -133,7 +132,7 @@ async fn a_review_is_answered_and_the_connection_ends() {
 
 #[tokio::test]
 async fn what_is_no_review_gets_a_status_and_a_reason() {
-    let running = Running::start(LIMITS).await;
+    let running = Running::start(settings()).await;
     let chunked = b"POST /inject HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n";
     let long = b"POST /inject HTTP/1.1\r\nhost: h\r\ncontent-length: 4097\r\n\r\n";
     for (request, status, reason) in [
@@ -156,8 +155,8 @@ async fn what_is_no_review_gets_a_status_and_a_reason() {
 
 #[tokio::test]
 async fn a_body_that_does_not_come_has_a_deadline() {
-    let limits = WebhookLimits { body_deadline: Duration::from_millis(50), ..LIMITS };
-    let running = Running::start(limits).await;
+    let settings = WebhookSettings { body_deadline: TimePeriod::from_millis(50), ..settings() };
+    let running = Running::start(settings).await;
     let head = b"POST /inject HTTP/1.1\r\nhost: h\r\ncontent-length: 400\r\n\r\n{";
     let answer = running.exchange(head).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
@@ -166,8 +165,8 @@ async fn a_body_that_does_not_come_has_a_deadline() {
 
 #[tokio::test]
 async fn a_silent_connection_is_cut() {
-    let limits = WebhookLimits { deadline: Duration::from_millis(200), ..LIMITS };
-    let running = Running::start(limits).await;
+    let settings = WebhookSettings { deadline: TimePeriod::from_millis(200), ..settings() };
+    let running = Running::start(settings).await;
     // Before the handshake, and after it.
     let mut bare = TcpStream::connect(running.address).await.unwrap();
     assert_eq!(bare.read(&mut [0; 1]).await.unwrap_or(0), 0);
@@ -177,7 +176,7 @@ async fn a_silent_connection_is_cut() {
 
 #[tokio::test]
 async fn one_address_waits_beyond_three_quarters_of_the_bodies() {
-    let running = Running::start(LIMITS).await;
+    let running = Running::start(settings()).await;
     let head = b"POST /inject HTTP/1.1\r\nhost: h\r\ncontent-length: 400\r\n\r\n{";
     let mut silent = Vec::new();
     for _ in 0..3 {

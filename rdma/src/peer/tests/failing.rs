@@ -2,6 +2,7 @@
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::time::Duration;
 
 use super::*;
 use crate::metrics::PeerTrouble;
@@ -205,7 +206,7 @@ async fn whatever_fails_no_call_is_lost_while_tcp_works() {
             let kind = bed.ask_surely().await;
             assert!(kind.is_ok(), "seed {seed}, step {step}: {kind:?}");
             assert!(
-                start.elapsed() <= 2 * PeerOptions::default().upgrade_wait,
+                start.elapsed() <= 2 * PeerOptions::default().settings.upgrade_wait.0,
                 "seed {seed}, step {step}"
             );
             tokio::time::sleep(Duration::from_millis(random.random_range(0..20_000))).await;

@@ -57,7 +57,7 @@ fn figures_are_those_of_the_place_that_they_name() {
             format!("SPARE_RECEIVES: u16 = {SPARE_RECEIVES};"),
         ),
         (
-            include_str!("../../../../../rdma/src/verbs/chunk_sender.rs"),
+            include_str!("../../../../../rdma/src/verbs/chunk_slots.rs"),
             format!("GRANT_SLOTS: u16 = {GRANT_SLOTS};"),
         ),
         (

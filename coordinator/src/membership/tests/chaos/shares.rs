@@ -4,7 +4,7 @@ use super::*;
 
 /// Shares come and go in steps, so that maps follow each other.
 pub(super) fn in_steps() -> ClusterOptions {
-    ClusterOptions { move_for: Duration::from_secs(1), ..options() }
+    options_moving_for(Duration::from_secs(1))
 }
 
 #[derive(Default)]

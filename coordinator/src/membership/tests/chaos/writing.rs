@@ -12,15 +12,16 @@ use verbs3_protocol::{
     AnnounceMessage, NoticeAnswer, ObjectVolume, RefusalKind, ReportMessage, WorkerRefusal,
     WriteId, WriteNotice, WriteOutcome,
 };
+use verbs3_settings::ByteSize;
 
 use super::*;
-use crate::relay_queues::{RelayQueueOptions, RelayQueues};
+use crate::relay_queues::RelayQueues;
+use crate::settings::CoordinatorSettings;
 
 /// How long a write without a report stays open.
 pub(super) const UNCERTAIN: Duration = Duration::from_secs(60);
 /// Worker that the writing gateway can't reach.
 pub(super) const CUT_OFF: &str = "a";
-pub(super) const RELAYS: RelayQueueOptions = RelayQueueOptions { words_max: 8, bytes_max: 1 << 20 };
 
 /// The key's home, which moves with every map.
 pub(super) fn home(map: &MemberRoster) -> Option<&ClusterMember> {
@@ -220,7 +221,12 @@ pub(super) fn hear_all(
 
 impl World {
     pub(super) fn relays(term: u64) -> RelayQueues<Asker> {
-        RelayQueues::new(RELAYS, term << 32)
+        let settings = CoordinatorSettings {
+            relays_max: 8,
+            relays_memory: ByteSize::from_mib(1),
+            ..CoordinatorSettings::default()
+        };
+        RelayQueues::new(&settings, term << 32)
     }
 
     /// The gateway begins a write, or continues the present one.

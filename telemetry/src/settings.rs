@@ -1,4 +1,4 @@
-//! What is told to an OpenTelemetry receiver.
+//! The settings of what is told to an OpenTelemetry receiver.
 
 use std::path::PathBuf;
 

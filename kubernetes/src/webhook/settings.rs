@@ -1,4 +1,4 @@
-//! The webhook for pods: where it listens, what it adds, what it bounds.
+//! The settings of the webhook for pods: where it listens, what it adds, what it bounds.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

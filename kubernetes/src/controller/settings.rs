@@ -1,4 +1,4 @@
-//! The controller of `Preload` resources: whom it asks, how often, for how long.
+//! The settings of the controller of `Preload` resources: whom it asks, how often, for how long.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

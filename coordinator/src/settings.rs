@@ -1,13 +1,13 @@
-//! The coordinator: where it listens, what it keeps where, and how long leases last.
+//! The settings of the coordinator: where it listens, what it keeps where, and how long leases last.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use verbs3_preload::CoordinatorPreloadSettings;
 use verbs3_settings::{ByteSize, SettingsTable, TimePeriod};
 
-use crate::hot::CoordinatorHotSettings;
-use crate::preload::CoordinatorPreloadSettings;
+use crate::hot_block_table::CoordinatorHotSettings;
 
 /// The `[coordinator]` section.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

@@ -1,38 +1,8 @@
-//! Where telemetry goes, and why it can't.
+//! Why telemetry can't go anywhere.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use rustls::pki_types::pem;
-
-/// Where telemetry goes, and its bounds.
-#[derive(Debug, Clone)]
-#[cfg_attr(test, derive(Default))]
-pub struct TelemetryOptions {
-    /// Base URL; `/v1/traces` is appended.
-    pub endpoint: String,
-    /// Headers, each as `name: value`.
-    pub headers: Vec<String>,
-    pub ca_file: Option<PathBuf>,
-    /// `service.name`.
-    pub service: String,
-    /// `service.instance.id`.
-    pub instance: String,
-    /// Ratio of sampled requests among those whose client does not decide.
-    pub sample_ratio: f64,
-    /// Longest time between two messages; a full batch is sent earlier.
-    pub interval: Duration,
-    /// Deadline of one message.
-    pub timeout: Duration,
-    /// Most finished requests that wait.
-    pub queue_max: usize,
-    /// Most requests in one message.
-    pub batch_max: usize,
-    /// Most spans of one request, besides its own.
-    pub spans_max: usize,
-    /// Longest time to send what is left at the end.
-    pub flush_max: Duration,
-}
 
 /// Reason why the receiver can't be used at all.
 #[derive(Debug, thiserror::Error)]

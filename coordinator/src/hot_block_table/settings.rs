@@ -1,4 +1,4 @@
-//! Hot blocks: when one worker is not enough for a block, and how many it may have.
+//! The settings of hot blocks: when one worker is not enough for a block, and how many it may have.
 
 use serde::{Deserialize, Serialize};
 use verbs3_settings::{ByteSize, SettingsTable, TimePeriod};

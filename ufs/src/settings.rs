@@ -1,4 +1,4 @@
-//! The under file stores: where they are, how to sign in, and how hard they may be asked.
+//! The settings of a store: where it is, how to sign in, and how hard it may be asked.
 
 use std::path::PathBuf;
 
@@ -61,6 +61,13 @@ pub struct UfsSettings {
     /// When a store that fails is left alone.
     #[setting(table)]
     pub circuit: UfsCircuitSettings,
+}
+
+impl UfsSettings {
+    /// The defaults, under a name.
+    pub fn with_name(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
 }
 
 /// What stands behind a UFS.
@@ -158,7 +165,7 @@ pub struct UfsLimitsSettings {
 }
 
 /// The `[ufs.deadlines]` table. A client that sends or takes a body slowly breaks none of them.
-#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct UfsDeadlinesSettings {
     /// For a free place among `connections_max`, and then for the connection itself.
@@ -179,7 +186,7 @@ pub struct UfsDeadlinesSettings {
 }
 
 /// The `[ufs.retries]` table.
-#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct UfsRetriesSettings {
     /// Tries of one head or read before its first byte, the first included; `1` switches retries
@@ -201,7 +208,7 @@ pub struct UfsRetriesSettings {
 }
 
 /// The `[ufs.circuit]` table.
-#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct UfsCircuitSettings {
     /// Failures in a row after which reads of the cache are refused at once.

@@ -1,4 +1,4 @@
-//! Preload jobs: how much they may have under way, and what is kept of them.
+//! The settings of preload jobs: how much they may have under way, and what is kept of them.
 
 use std::path::PathBuf;
 
