@@ -178,7 +178,15 @@ impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
                 refused_pause(error)
             }
             None => {
-                tracing::warn!(%error, "no lease can be had; the worker goes on with its last map");
+                // The first may well be a map that is coming into force this moment.
+                if pause.peek_pause() == PAUSE_MIN {
+                    tracing::info!(%error, "no lease at the first try");
+                } else {
+                    tracing::warn!(
+                        %error,
+                        "no lease can be had; the worker goes on with its last map"
+                    );
+                }
                 // Not all of a cluster at once.
                 pause.next_jittered(rand::random())
             }
