@@ -127,7 +127,8 @@ pub async fn run_dev(
         registry: &registry,
     };
     let reactors = ReactorThreads::for_process(&process)?;
-    let serving = gateway::serve_gateway(&gateway, parts, tier, &reactors, exported).await?;
+    let serving =
+        gateway::serve_gateway(&gateway, parts, tier, reactors.runtime_handles(), exported).await?;
 
     banner::print_banner(serving.listen, serving.admin, dir, key.as_ref());
     started.signal_ready(serving.listen, Some(serving.admin))?;

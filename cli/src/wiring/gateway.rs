@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use prometheus::Registry;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use verbs3_certificates::NodeRole;
 use verbs3_client::CacheTierClient;
@@ -28,7 +29,6 @@ use super::tier::{WorkerConnector, host_name};
 use super::trusted_cluster::TrustedCluster;
 use super::{cluster_geometry, coordinator_client, followers, map_arena, relay, stores, tier};
 use crate::process::RunningProcess;
-use crate::reactor_threads::ReactorThreads;
 
 /// Who knows no worker after so long is told so: more than an election and a join take.
 const WORKERS_WITHIN: Duration = Duration::from_secs(10);
@@ -100,8 +100,8 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         admin_limits: admin_limits(&process),
         registry: &registry,
     };
-    let reactors = ReactorThreads::for_process(&process)?;
-    let serving = serve_gateway(&gateway, parts, tier, &reactors, exported).await?;
+    // Connections to workers belong to whoever opens them, so clients have no threads to themselves.
+    let serving = serve_gateway(&gateway, parts, tier, Vec::new(), exported).await?;
     let reporting = coordinator_client::build_client(&cluster).map(|client| {
         let name = format!("{}:{}", host_name(), serving.listen.port());
         ActivityReporter::new(client, registry.clone(), ActivityRole::Gateway, name)
@@ -121,16 +121,16 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         reporting.await.context("the reports for the console ended badly")?;
     }
     ways.shutdown().await;
-    reactors.shutdown();
     followed.shutdown().await
 }
 
-/// Binds both addresses and serves. The tier is the gateway's from here on.
+/// Binds both addresses and serves; connections of clients by `threads`, if there are any. The tier
+/// is the gateway's from here on.
 pub async fn serve_gateway(
     config: &GatewaySettings,
     parts: GatewayParts<'_>,
     tier: Arc<CacheTierClient>,
-    reactors: &ReactorThreads,
+    threads: Vec<Handle>,
     telemetry: Option<TelemetryHandle>,
 ) -> anyhow::Result<ServingGateway> {
     let GatewaySettings { listen, bind_device, admin_listen, admin_bind_device, tls, .. } = config;
@@ -142,7 +142,7 @@ pub async fn serve_gateway(
     };
     let listener = HttpListener::from_socket(http.open_listener()?, tls_files(tls).as_ref())
         .context("gateway.tls")?
-        .served_by(reactors.runtime_handles());
+        .served_by(threads);
     let control = ListenEndpoint {
         address: *admin_listen,
         address_setting: "gateway.admin_listen",
