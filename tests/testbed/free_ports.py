@@ -24,7 +24,9 @@ def is_free(port: int) -> bool:
 def free_port() -> int:
     """The next one after what was handed out last, by whatever process of this user."""
     path = os.path.join(tempfile.gettempdir(), f"verbs3-test-ports-{os.getuid()}")
-    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as file:
+    # Not by a link, which anybody may have put there.
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    with open(os.open(path, flags, 0o600), "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         told = file.read()
         port = int(told) if told.isdigit() else random.randrange(FIRST_PORT, LAST_PORT, 2)

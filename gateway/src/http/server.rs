@@ -358,7 +358,7 @@ async fn serve_requests<S>(
                 return front.serve_request(request, peer, scheme).await;
             };
             let serving = async move { front.serve_request(request, peer, scheme).await };
-            // Ends with the connection, as it would here.
+            // Is told to end when the connection does.
             match AbortOnDropHandle::new(runtime.spawn(serving)).await {
                 Ok(served) => served,
                 Err(ended) => std::panic::resume_unwind(
