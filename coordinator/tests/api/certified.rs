@@ -41,9 +41,17 @@ pub(super) fn node_tls(
 
 impl Stage {
     async fn start(plain_allowed: bool) -> Self {
+        Self::start_over(plain_allowed, |store| store).await
+    }
+
+    /// `wrap` gets a store in the stage's folder.
+    async fn start_over(
+        plain_allowed: bool,
+        wrap: impl FnOnce(SharedClusterStore) -> SharedClusterStore,
+    ) -> Self {
         let (issuer, folder) = (TestIssuer::new(), tempfile::tempdir().unwrap());
         let tls = node_tls(&issuer, &folder, "coordinator/c0");
-        let store = file_store(&folder);
+        let store = wrap(file_store(&folder));
         let mut running = start_at("127.0.0.1:0", store, |options| {
             options.tls = Some(CoordinatorTls { plain_allowed, ..tls });
             options.advertise = options.advertise.replace("http://", "https://");
@@ -328,7 +336,7 @@ async fn every_change_has_a_line_in_the_audit_log() {
 /// A store at which nobody becomes leader, and that never says who is.
 struct SilentStore {
     inner: SharedClusterStore,
-    is_asked: tokio::sync::Notify,
+    is_asked: Arc<tokio::sync::Notify>,
 }
 
 #[async_trait::async_trait]
@@ -388,22 +396,15 @@ impl ClusterStore for SilentStore {
 #[tokio::test]
 async fn who_hangs_up_before_the_answer_stands_in_the_audit_log() {
     let kept = KeptLog::of_process();
-    let (issuer, folder) = (TestIssuer::new(), tempfile::tempdir().unwrap());
-    let store =
-        Arc::new(SilentStore { inner: file_store(&folder), is_asked: tokio::sync::Notify::new() });
-    let tls = node_tls(&issuer, &folder, "coordinator/c0");
-    let mut running = start_at("127.0.0.1:0", store.clone(), |options| {
-        options.tls = Some(tls);
-        options.advertise = options.advertise.replace("http://", "https://");
-    })
-    .await;
-    running.url = running.url.replace("http://", "https://");
-    let stage = Stage { issuer, folder, running };
+    let is_asked = Arc::new(tokio::sync::Notify::new());
+    let asked = is_asked.clone();
+    let stage =
+        Stage::start_over(false, |inner| Arc::new(SilentStore { inner, is_asked: asked })).await;
     let operator = stage.client("operator/impatient");
     let asking = tokio::spawn(async move {
         ask(&operator, "POST", "/v1/workers/w1/drain").await;
     });
-    store.is_asked.notified().await;
+    is_asked.notified().await;
     asking.abort();
     let began = Instant::now();
     let line = loop {
