@@ -16,6 +16,7 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use tempfile::TempDir;
 
+use crate::failure;
 use crate::metrics::Metrics;
 use crate::process::{self, START_WITHIN, binary, ready};
 use crate::proxy::Proxy;
@@ -230,12 +231,16 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        let fails = failure::await_logs();
         for (name, child) in &mut self.processes {
             let _ = child.kill();
             let _ = child.wait();
-            if std::thread::panicking() {
+            if fails {
                 process::tell_end_of_log(self.folder.path(), name);
             }
+        }
+        if fails {
+            failure::tell_reason_again();
         }
     }
 }
@@ -308,6 +313,7 @@ impl Builder {
     }
 
     pub async fn start(self) -> anyhow::Result<Cluster> {
+        failure::remember_reasons();
         let folder = tempfile::Builder::new().prefix("verbs3-cluster-").tempdir()?;
         fs::write(
             folder.path().join("identities.toml"),

@@ -4,6 +4,7 @@
 
 pub mod cluster;
 pub mod content;
+mod failure;
 pub mod history;
 pub mod hosts;
 pub mod metrics;

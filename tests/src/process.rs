@@ -77,7 +77,7 @@ pub(crate) fn log(folder: &Path, name: &str) -> String {
 /// For whoever looks for the reason of a failure.
 pub(crate) fn tell_end_of_log(folder: &Path, name: &str) {
     let log = log(folder, name);
-    let tail: Vec<&str> = log.lines().rev().take(40).collect();
+    let tail: Vec<&str> = log.lines().rev().take(20).collect();
     eprintln!("--- last lines of {name}:");
     tail.iter().rev().for_each(|line| eprintln!("{line}"));
 }

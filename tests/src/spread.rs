@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use crate::cluster::{
     ACCESS_KEY, CLUSTER_SECRET, EAGER_LEASES, Gateway, SECRET_KEY, client, store_config,
 };
+use crate::failure;
 use crate::hosts::Network;
 use crate::process::{self, START_WITHIN, binary, ready};
 
@@ -65,6 +66,7 @@ impl Spread {
     }
 
     async fn start_with(size: Size, deadlines: &'static str) -> anyhow::Result<Self> {
+        failure::remember_reasons();
         ensure!(
             Path::new(FAKETIME).exists(),
             "{FAKETIME} is missing: tests/testbed/packages.sh installs faketime"
@@ -436,12 +438,16 @@ pub fn coordinator_section(address: &str, etcd: &str, prefix: &str) -> String {
 
 impl Drop for Spread {
     fn drop(&mut self) {
+        let fails = failure::await_logs();
         for Process { name, child } in &mut self.processes {
             let _ = child.kill();
             let _ = child.wait();
-            if std::thread::panicking() {
+            if fails {
                 process::tell_end_of_log(self.folder.path(), name);
             }
+        }
+        if fails {
+            failure::tell_reason_again();
         }
         // Mounted in this process's own namespace alone; gone with it, but the folder is removed
         // before.

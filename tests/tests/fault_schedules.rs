@@ -64,11 +64,13 @@ async fn random_faults_agree_with_the_model() {
 impl Run {
     async fn start(seed: u64) -> Self {
         let cluster = Cluster::builder().gateways(2).workers(2).faulty_store();
+        // The deadlines of the store stay long. Its `fsync` may take seconds on a busy machine, and a
+        // write whose answer was not awaited shows whenever the store is through with it: a later
+        // reader may well have seen the version before.
         let cluster = cluster
             .settings(
                 Section::Ufs,
-                "[ufs.deadlines]\nconnect = \"1s\"\nfirst_byte = \"1s\"\nanswer = \"2s\"\nidle_body = \"1s\"\n\
-                 [ufs.retries]\npause = \"5ms\"\npause_max = \"20ms\"\nbudget_per_second = 100.0\n\
+                "[ufs.retries]\npause = \"5ms\"\npause_max = \"20ms\"\nbudget_per_second = 100.0\n\
                  [ufs.circuit]\nopen_for = \"50ms\"\nopen_for_max = \"100ms\"",
             )
             .settings(
