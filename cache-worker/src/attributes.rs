@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbs3_protocol::{
-    HeadAttributes, KeyGeneration, KeyHash, ObjectKey, UfsAnswer, WorkerRefusal,
+    ContentVersion, HeadAttributes, KeyGeneration, KeyHash, ObjectKey, UfsAnswer, WorkerRefusal,
 };
 
-use crate::digest::AttributesKey;
-use crate::fill::{RunInterest, VolumeSource};
+use crate::digest::{AttributesKey, KeyedDigester};
+use crate::fill::{FillTarget, RunInterest, VolumeSource};
 use crate::standing::AnswerRight;
 use crate::tenants::TenantAccount;
 
@@ -45,6 +45,23 @@ pub(crate) struct AttributeQuery {
     pub(crate) source: Arc<VolumeSource>,
     /// For whom it is asked.
     pub(crate) account: TenantAccount,
+}
+
+impl AttributeQuery {
+    /// Returns what to fill for a version of the object.
+    pub(crate) fn fill_target(
+        &self,
+        version: &ContentVersion,
+        digests: &KeyedDigester,
+    ) -> Arc<FillTarget> {
+        Arc::new(FillTarget {
+            source: self.source.clone(),
+            object: self.object.clone(),
+            version: version.clone(),
+            digest: digests.digest_version(&self.object, version),
+            account: self.account,
+        })
+    }
 }
 
 /// The greatest ages that an answer may have.

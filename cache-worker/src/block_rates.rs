@@ -22,10 +22,12 @@ impl CacheWorker {
     pub fn block_rates(&self, since: Duration, rate_min: u64, blocks_max: usize) -> Vec<BlockRate> {
         // A handful of reads within a very short time would give an absurd rate.
         let seconds = since.as_secs_f64().max(0.01);
-        let fresh =
-            self.heat.take_fresh((rate_min as f64 * seconds) as u64, blocks_max.saturating_mul(2));
+        let fresh = self
+            .pages
+            .heat
+            .take_fresh((rate_min as f64 * seconds) as u64, blocks_max.saturating_mul(2));
         let is_spread = |block: BlockIndex, bytes: u64| {
-            block.0 > 0 || self.geometry.block_len(bytes, block) >= SPREAD_BYTES_MIN
+            block.0 > 0 || self.checks.geometry.block_len(bytes, block) >= SPREAD_BYTES_MIN
         };
         let told = fresh
             .into_iter()

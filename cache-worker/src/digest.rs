@@ -93,10 +93,13 @@ impl KeyedDigester {
         digest as u64
     }
 
+    /// Hashes the plain name of the volume, as the configuration writes it.
     pub(crate) fn digest_volume(&self, volume: &ObjectVolume) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
         hasher.write_u8(4);
-        hash_text(&mut hasher, &volume.0);
+        let (ufs, bucket) = volume.plain_parts();
+        hash_text(&mut hasher, ufs);
+        hash_text(&mut hasher, bucket);
         let digest: u128 = hasher.finish128().into();
         digest as u64
     }

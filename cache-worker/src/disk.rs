@@ -65,7 +65,7 @@ const RESERVED_FOR_MAX: Duration = Duration::from_secs(60);
 const USES_MIN: u8 = 2;
 
 /// A page that could be written, and the evidence for it.
-pub(crate) struct DemotionOffer<'a> {
+pub(crate) struct DiskOffer<'a> {
     pub(crate) version: VersionDigest,
     pub(crate) block: BlockIndex,
     pub(crate) page: u16,
@@ -250,7 +250,7 @@ impl DiskTier {
 
     /// Queues a page to be written, if it is worth it. Returns true if it will be written, or is on
     /// disk already. Never waits.
-    pub(crate) fn offer_page(&self, offer: &DemotionOffer<'_>) -> bool {
+    pub(crate) fn offer_page(&self, offer: &DiskOffer<'_>) -> bool {
         let dropped = |reason: PageDropReason| {
             self.metrics.dropped[reason].inc();
             false
@@ -359,7 +359,7 @@ impl DiskTier {
         }
     }
 
-    fn is_worth_a_place(&self, key: PageKey, offer: &DemotionOffer<'_>) -> bool {
+    fn is_worth_a_place(&self, key: PageKey, offer: &DiskOffer<'_>) -> bool {
         if offer.returned || offer.uses >= USES_MIN {
             return true;
         }

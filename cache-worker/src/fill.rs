@@ -5,8 +5,8 @@
 //! which pages are kept and for how long; `attributes` decides whether a version is current.
 
 mod body_writer;
-mod disk_demotion;
-mod disk_promotion;
+mod disk_offers;
+mod disk_reads;
 mod fill_error;
 mod fill_run;
 mod fill_task;
@@ -28,7 +28,7 @@ use crate::clock::WorkerClock;
 use crate::digest::{DigestState, KeyedDigester, PageKey, VersionDigest};
 use crate::disk::DiskTier;
 use crate::former_owners::FormerOwners;
-use crate::memory::{CachedPage, DemotionEvidence, MemoryTier};
+use crate::memory::{CachedPage, MemoryTier, SaveEvidence};
 use crate::metrics::{BusyReason, WorkerMetrics};
 use crate::settings::WorkerSettings;
 use crate::tasks::{WorkerRuntime, WorkerTaskSet};
@@ -231,7 +231,7 @@ impl PageFiller {
             block,
             run.first_page + index as u16,
             &kept,
-            DemotionEvidence { uses: 0, returned },
+            SaveEvidence { uses: 0, returned },
         );
     }
 
@@ -306,7 +306,7 @@ impl PageFiller {
             return Ok(());
         }
         self.metrics.busy[BusyReason::FillsQueued].inc();
-        Err(PageFillError::Busy("too many fills wait for their turn; raise fills_queued_max"))
+        Err(PageFillError::Busy("too many fills wait for their turn; raise worker.fill.queued_max"))
     }
 
     fn flights_of(&self, spread: usize) -> &FlightMapShard {

@@ -7,17 +7,21 @@ mod block_heat;
 mod block_rates;
 mod call_trace;
 mod clock;
+mod coordination;
 #[doc(hidden)]
 pub mod decoders;
 mod digest;
 mod disk;
 mod fill;
 mod former_owners;
+mod home;
 mod invalidations;
-mod membership;
 mod memory;
 pub mod metrics;
+mod pages;
+mod question_checks;
 mod serve;
+mod serve_refusal;
 mod settings;
 mod standing;
 mod tasks;
@@ -29,8 +33,8 @@ mod worker_drain;
 
 pub use block_rates::BlockRate;
 pub use clock::{ManualWorkerClock, SystemClock, WorkerClock, WorkerInstant};
+pub use coordination::{MapActivation, NotedWrite};
 pub use disk::{DiskError, DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
-pub use membership::{MapActivation, NotedWrite};
 pub use settings::{
     WorkerFillSettings, WorkerIndexSettings, WorkerLeasesSettings, WorkerNeighboursSettings,
     WorkerSettings, WorkerWritesSettings,

@@ -33,7 +33,7 @@ pub(crate) struct CachedPage {
 
 /// The evidence for writing a page to disk, if it isn't there yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DemotionEvidence {
+pub(crate) struct SaveEvidence {
     /// Up to 3.
     pub(crate) uses: u8,
     /// The page has proved before that it is read again.
@@ -126,7 +126,7 @@ impl MemoryTier {
         key: PageKey,
         now_s: u32,
         user: TenantAccount,
-    ) -> Option<(CachedPage, Option<DemotionEvidence>)> {
+    ) -> Option<(CachedPage, Option<SaveEvidence>)> {
         self.page_shard(key).lock().get(key, now_s, user)
     }
 

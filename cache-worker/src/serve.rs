@@ -1,49 +1,35 @@
-//! Answers requests; each message has a file of its own. Errors are answers; no input from a peer
-//! causes a panic.
+//! Answers requests. What one stage can answer is answered there (`home/`, `pages/`); what needs both
+//! has a file here. Errors are answers; no input from a peer causes a panic.
 
-mod announce;
 mod asking_roles;
-mod forget;
-mod gone_version;
-mod keep_alive;
-mod listing;
+mod holds;
 mod look;
 mod open;
-mod open_plan;
 mod read;
-mod read_held;
-mod recalls;
-mod relayed_word;
-mod report;
-mod serve_refusal;
-mod span_reader;
+mod relayed_notice;
+mod signs_of_life;
 mod take_over;
-mod tend;
 mod warm;
-
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_protocol::{
-    BlockGeometry, HoldsMessage, HomeAcknowledgement, KeyGeneration, KeyHash, ObjectKey,
-    ObjectLookMessage, ObjectVolume, ReadMessage, ReadSource, RecallPollMessage, RefusalKind,
-    RequestEnvelope, StandingQuestion, StandingReply, TakeOver, TenantTag, TendMessage,
-    WarmMessage, WorkerQuestion, WorkerRefusal, WorkerReply as Message, WorkerRequest,
-    WriteLeaseState,
+    HoldsMessage, HomeAcknowledgement, ObjectLookMessage, ReadMessage, ReadSource,
+    RecallPollMessage, RefusalKind, RequestEnvelope, StandingQuestion, StandingReply, TakeOver,
+    TenantTag, TendMessage, WarmMessage, WorkerQuestion, WorkerRefusal, WorkerReply as Message,
+    WorkerRequest,
 };
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
-use crate::attributes::RecallScope;
 use crate::call_trace::{note_refused, note_served};
-use crate::fill::VolumeSource;
+use crate::home::{ChangeReceipt, ChangeResult};
 use crate::metrics::{CountedRefusal, ServedVerdict};
+use crate::pages::{BlockSpanReader, SpanReplyChunk};
+use crate::serve_refusal::ServeRefusal;
 use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
 use asking_roles::check_asker;
-use keep_alive::while_alive;
-use serve_refusal::ServeRefusal;
-use span_reader::{BlockSpanReader, SpanReplyChunk};
+use signs_of_life::with_signs_of_life;
 
 #[async_trait]
 impl CallService for CacheWorker {
@@ -124,45 +110,45 @@ impl CacheWorker {
             WorkerRequest::Open(open) => self.serve_open(open, account, landing_bytes, reply).await,
             WorkerRequest::Read(read) => self.serve_read(read, account, landing_bytes, reply).await,
             WorkerRequest::Announce(announce) => {
-                self.acknowledge_change(self.answer_announce(&announce), reply).await;
+                self.acknowledge_change(self.home.answer_announce(&announce), reply).await;
             }
             WorkerRequest::Report(report) => {
-                self.acknowledge_change(self.answer_report(&report), reply).await;
+                self.acknowledge_change(self.home.answer_report(&report), reply).await;
             }
             WorkerRequest::Forget(forget) => {
-                self.acknowledge_change(self.answer_forget(&forget), reply).await;
+                self.acknowledge_change(self.home.answer_forget(&forget), reply).await;
             }
             WorkerRequest::ForgetPrefix(forget) => {
-                self.acknowledge_change(self.forget_prefix(&forget), reply).await;
+                self.acknowledge_change(self.home.forget_prefix(&forget), reply).await;
             }
             WorkerRequest::GoneVersion(gone) => {
-                self.acknowledge_change(self.drop_gone_version(&gone), reply).await;
+                self.acknowledge_change(self.home.drop_gone_version(&gone), reply).await;
             }
             WorkerRequest::Listed(listed) => {
-                self.acknowledge_change(self.answer_listed(listed), reply).await;
+                self.acknowledge_change(self.home.answer_listed(listed), reply).await;
             }
             WorkerRequest::Recalls(poll) => {
-                let answer = self.answer_recalls(poll).await;
+                let answer = self.home.answer_recalls(poll).await;
                 self.send_answer::<RecallPollMessage>(answer, reply).await;
             }
             WorkerRequest::Standing => {
                 let answer = StandingReply {
-                    epoch: self.standing.current_epoch(),
-                    leased: self.standing.is_leased(self.clock.read_times()),
+                    epoch: self.home.standing.current_epoch(),
+                    leased: self.home.standing.is_leased(self.clock.read_times()),
                 };
                 self.send_answer::<StandingQuestion>(Ok(answer), reply).await;
             }
             WorkerRequest::Warm(warm) => {
                 let warming = self.answer_warm(warm, account);
-                let Some(answer) = while_alive(&mut reply, warming).await else { return };
+                let Some(answer) = with_signs_of_life(&mut reply, warming).await else { return };
                 self.send_answer::<WarmMessage>(answer, reply).await;
             }
             WorkerRequest::Look(look) => {
                 self.send_answer::<ObjectLookMessage>(self.answer_look(look), reply).await;
             }
             WorkerRequest::Tend(tend) => {
-                let tending = self.tend_blocks(tend);
-                let Some(answer) = while_alive(&mut reply, tending).await else { return };
+                let tending = self.pages.tend_blocks(tend);
+                let Some(answer) = with_signs_of_life(&mut reply, tending).await else { return };
                 self.send_answer::<TendMessage>(answer, reply).await;
             }
             WorkerRequest::Holds(holds) => {
@@ -187,15 +173,16 @@ impl CacheWorker {
         }
     }
 
-    /// Acknowledges a writer's notice or an invalidation. This is the only place that does: no
-    /// gateway may still read on from what was invalidated.
+    /// Acknowledges a writer's notice or an invalidation to who sent it here. This is the only place
+    /// that does (`relayed_notice` answers by way of the coordinators): no gateway may still read on
+    /// from what was invalidated.
     async fn acknowledge_change(&self, noted: ChangeResult, mut reply: ReplySender) {
         let ChangeReceipt { generation, hold, concerned } = match noted {
             Ok(noted) => noted,
             Err(refused) => return self.refuse_request(reply, refused).await,
         };
-        let settled = self.grants.wait_for_recalls(&concerned, &*self.clock);
-        if while_alive(&mut reply, settled).await.is_some() {
+        let settled = self.home.grants.wait_for_recalls(&concerned, &*self.clock);
+        if with_signs_of_life(&mut reply, settled).await.is_some() {
             let answer = HomeAcknowledgement { generation, hold };
             send_message(reply, &Message::Acknowledged(answer)).await;
         }
@@ -229,48 +216,6 @@ impl CacheWorker {
         counter.inc();
     }
 
-    fn check_geometry(&self, asked: BlockGeometry) -> Result<(), ServeRefusal> {
-        let own = self.geometry;
-        if asked == own {
-            return Ok(());
-        }
-        Err(ServeRefusal::OtherGeometry { asked, own })
-    }
-
-    fn volume_source(&self, volume: &ObjectVolume) -> Result<Arc<VolumeSource>, ServeRefusal> {
-        let source = self.volumes.find_source(volume);
-        source.ok_or_else(|| ServeRefusal::UnknownVolume(volume.clone()))
-    }
-
-    /// Checks that a message names keys of a known volume, and not too many.
-    fn check_keys(&self, volume: &ObjectVolume, keys: usize) -> Result<(), ServeRefusal> {
-        self.volume_source(volume)?;
-        self.check_key_count(keys)
-    }
-
-    fn check_key_count(&self, keys: usize) -> Result<(), ServeRefusal> {
-        let keys_max = self.keys_per_message_max;
-        if keys == 0 || keys > keys_max {
-            return Err(ServeRefusal::KeyCount { keys, keys_max });
-        }
-        Ok(())
-    }
-
-    /// Hashes the keys that a message names. The volume may be unknown here. An uncached mount may
-    /// belong to a UFS that workers don't have, and this worker never answers readers of
-    /// uncacheable objects.
-    fn hash_keys(
-        &self,
-        volume: &ObjectVolume,
-        keys: &[String],
-    ) -> Result<Vec<KeyHash>, ServeRefusal> {
-        self.check_key_count(keys.len())?;
-        Ok(keys
-            .iter()
-            .map(|key| ObjectKey { volume: volume.clone(), key: key.clone() }.hash())
-            .collect())
-    }
-
     fn count_served(&self, chunk: &SpanReplyChunk) {
         use verbs3_protocol::CacheVerdict::{Hit, Miss, Partial};
         let (counter, verdict) = match chunk.piece.verdict {
@@ -286,7 +231,7 @@ impl CacheWorker {
     /// Sends the remaining bytes as `Data` parts. A failure is the last part.
     async fn send_rest(&self, mut reading: BlockSpanReader<'_>, mut reply: ReplySender) {
         loop {
-            let Some(next) = while_alive(&mut reply, reading.next()).await else { return };
+            let Some(next) = with_signs_of_life(&mut reply, reading.next()).await else { return };
             match next {
                 Ok(chunk) => {
                     let last = reading.is_done();
@@ -310,17 +255,6 @@ impl CacheWorker {
 /// Largest message, below the 64 KiB that the transports' frames hold by default. A UFS's own error
 /// page, or attributes, may be larger. The gateway then gets them whole from the UFS itself.
 const MESSAGE_BYTES_MAX: usize = 60 << 10;
-
-/// The record of a notice, which its acknowledgement needs.
-struct ChangeReceipt {
-    generation: KeyGeneration,
-    /// The state of the lease when the notice was recorded.
-    hold: WriteLeaseState,
-    /// The recalled leases to wait for before the acknowledgement.
-    concerned: RecallScope,
-}
-
-type ChangeResult = Result<ChangeReceipt, ServeRefusal>;
 
 async fn send_message(reply: ReplySender, message: &Message) {
     let message = bound_message(message.encode()).unwrap_or_else(|refusal| refusal);

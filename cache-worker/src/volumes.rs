@@ -15,13 +15,14 @@ use crate::fill::VolumeSource;
 #[derive(Default)]
 pub struct WorkerVolumes {
     named: HashMap<ObjectVolume, Arc<VolumeSource>>,
+    /// By [`Ufs::store_name`].
     stores: HashMap<String, Ufs>,
 }
 
 impl WorkerVolumes {
     /// Serves every bucket of each store, including those created later.
     pub fn of_stores(stores: impl IntoIterator<Item = Ufs>) -> Self {
-        let stores = stores.into_iter().map(|ufs| (ufs.ufs_name().to_owned(), ufs)).collect();
+        let stores = stores.into_iter().map(|ufs| (ufs.store_name().to_owned(), ufs)).collect();
         Self { named: HashMap::new(), stores }
     }
 
@@ -29,13 +30,22 @@ impl WorkerVolumes {
         if let Some(source) = self.named.get(volume) {
             return Some(source.clone());
         }
-        // Neither a UFS name nor a bucket name contains a slash.
+        // Neither a store's name nor a bucket's contains a slash.
         let (ufs, bucket) = volume.0.split_once('/')?;
         if bucket.is_empty() || bucket.contains('/') {
             return None;
         }
         let ufs = self.stores.get(ufs)?.clone();
         Some(Arc::new(VolumeSource { ufs, bucket: bucket.to_owned() }))
+    }
+
+    /// Returns whether the volume's UFS is configured here, by that name, for another store.
+    pub(crate) fn means_another_store(&self, volume: &ObjectVolume) -> bool {
+        let (name, _) = volume.plain_parts();
+        let is_asked = |ufs: &Ufs| {
+            volume.0.strip_prefix(ufs.store_name()).is_some_and(|rest| rest.starts_with('/'))
+        };
+        self.stores.values().any(|ufs| ufs.ufs_name() == name && !is_asked(ufs))
     }
 }
 

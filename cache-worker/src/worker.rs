@@ -21,9 +21,12 @@ use crate::digest::{DigestSecret, KeyedDigester};
 use crate::disk::{DiskError, DiskTierBuilder, WorkerDiskSettings};
 use crate::fill::{PageFiller, WorkerCacheTiers};
 use crate::former_owners::FormerOwners;
+use crate::home::{AttributeHome, LeaseGrantPolicy};
 use crate::invalidations::InvalidationList;
 use crate::memory::MemoryTier;
 use crate::metrics::WorkerMetrics;
+use crate::pages::PageServer;
+use crate::question_checks::QuestionChecks;
 use crate::settings::WorkerSettings;
 use crate::standing::WorkerStanding;
 use crate::tasks::{WorkerRuntime, WorkerTaskSet};
@@ -101,37 +104,13 @@ fn open_tiers(
     Ok(WorkerCacheTiers { memory, disk: Some(Arc::new(disk)), digests, tenants })
 }
 
-/// The policy for leases to gateways.
-pub(crate) struct LeaseGrantPolicy {
-    /// 0: no lease is granted.
-    pub(crate) length: Duration,
-    pub(crate) reads_min: u32,
-    pub(crate) quiet: Duration,
-}
-
 /// A cache worker: serves blocks from its arena and fills them from UFSs. Answers calls as
 /// [`verbs3_rdma::transport::CallService`].
 pub struct CacheWorker {
-    pub(crate) geometry: BlockGeometry,
-    pub(crate) standing: WorkerStanding,
-    pub(crate) uncertain_max: Duration,
-    pub(crate) keys_per_message_max: usize,
-    pub(crate) volumes: WorkerVolumes,
-    pub(crate) digests: KeyedDigester,
-    pub(crate) coherence: Arc<CoherenceTable>,
-    pub(crate) grants: Arc<LeaseGrantTable>,
-    pub(crate) reads: KeyReadCounter,
-    pub(crate) leases: LeaseGrantPolicy,
-    pub(crate) attributes: Arc<AttributeCache>,
-    pub(crate) asker: Arc<AttributeFetcher>,
-    pub(crate) filler: Arc<PageFiller>,
+    pub(crate) home: AttributeHome,
+    pub(crate) pages: PageServer,
+    pub(crate) checks: Arc<QuestionChecks>,
     pub(crate) tenants: Arc<TenantAccounts>,
-    pub(crate) voids: InvalidationList,
-    /// Random number of this process. A client that was answered under another number asks again.
-    pub(crate) life: u64,
-    pub(crate) warming: WarmupLimiter,
-    pub(crate) former: Arc<FormerOwners>,
-    pub(crate) heat: Arc<BlockHeatTable>,
     pub(crate) leaver: Arc<WorkerDrainer>,
     pub(crate) clock: Arc<dyn WorkerClock>,
     pub(crate) metrics: WorkerMetrics,
@@ -212,7 +191,7 @@ impl CacheWorker {
         );
         let coherence = Arc::new(coherence);
         let attributes = Arc::new(AttributeCache::new(index.attributes_max as usize));
-        let asker = Arc::new(AttributeFetcher {
+        let fetcher = Arc::new(AttributeFetcher {
             coherence: coherence.clone(),
             cache: attributes.clone(),
             checks: AttributeCheckTable::new(index.checks_in_flight_max as usize),
@@ -224,17 +203,20 @@ impl CacheWorker {
             stop: stop.clone(),
             metrics: metrics.clone(),
         });
-        let worker = Arc::new(Self {
+        let checks = Arc::new(QuestionChecks {
             geometry,
+            volumes,
+            keys_per_message_max: writes.keys_per_message_max as usize,
+        });
+        let home = AttributeHome {
             standing: match askers {
                 WorkerAskers::Any => WorkerStanding::Fixed(None),
                 WorkerAskers::OfEpoch(epoch) => WorkerStanding::Fixed(Some(epoch)),
                 WorkerAskers::Coordinated => WorkerStanding::new_coordinated(),
             },
             uncertain_max: writes.uncertain_for_max.0,
-            keys_per_message_max: writes.keys_per_message_max as usize,
-            volumes,
-            digests,
+            checks: checks.clone(),
+            digests: digests.clone(),
             coherence,
             grants,
             reads: KeyReadCounter::new(),
@@ -245,14 +227,27 @@ impl CacheWorker {
                 quiet: leases.quiet_for.0,
             },
             attributes,
-            asker,
-            filler,
-            tenants,
+            fetcher,
             voids: InvalidationList::default(),
             life: rand::random(),
-            warming,
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+        };
+        let pages = PageServer {
+            checks: checks.clone(),
+            digests,
+            filler,
             former,
             heat,
+            warming,
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+        };
+        let worker = Arc::new(Self {
+            home,
+            pages,
+            checks,
+            tenants,
             leaver,
             clock,
             metrics,
@@ -273,7 +268,7 @@ impl CacheWorker {
     /// Makes fills ask the former owners of a slot for pages before the UFS. Call it once, before
     /// the first map.
     pub fn set_neighbours(&self, neighbours: Arc<NeighbourClient>) {
-        self.former.set_neighbours(neighbours);
+        self.pages.former.set_neighbours(neighbours);
     }
 
     /// Returns how far this worker has handed over its hot blocks; `None`: it does not drain.
@@ -286,7 +281,7 @@ impl CacheWorker {
     pub async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.join_all().await;
-        if let Some(disk) = self.filler.disk_tier().cloned() {
+        if let Some(disk) = self.pages.filler.disk_tier().cloned() {
             // An error means that the runtime has ended, and the flush with it.
             let _ = tokio::task::spawn_blocking(move || disk.shutdown()).await;
         }
@@ -300,10 +295,12 @@ impl CacheWorker {
         version: &ContentVersion,
         until: Option<SystemTime>,
     ) -> u64 {
-        let Some(disk) = self.filler.disk_tier() else { return 0 };
-        let digest = self.digests.digest_version(object, version);
-        let (block_bytes, page_bytes) =
-            (u64::from(self.geometry.block_bytes), u64::from(self.geometry.page_bytes));
+        let Some(disk) = self.pages.filler.disk_tier() else { return 0 };
+        let digest = self.pages.digests.digest_version(object, version);
+        let (block_bytes, page_bytes) = (
+            u64::from(self.checks.geometry.block_bytes),
+            u64::from(self.checks.geometry.page_bytes),
+        );
         let pages = (0..version.bytes.div_ceil(page_bytes)).filter_map(|number| {
             let at = number * page_bytes;
             let block = BlockIndex(u32::try_from(at / block_bytes).ok()?);
@@ -316,23 +313,26 @@ impl CacheWorker {
     #[cfg(test)]
     pub(crate) fn stop_without_a_word(&self) {
         self.stop.cancel();
-        if let Some(disk) = self.filler.disk_tier() {
+        if let Some(disk) = self.pages.filler.disk_tier() {
             disk.abandon();
         }
     }
 
     fn look_over(&self) {
         let now = self.clock.now();
-        self.coherence.sweep_expired(now);
-        self.grants.sweep_expired(now);
-        let (leases, holders) = self.grants.lease_and_holder_counts();
+        self.home.coherence.sweep_expired(now);
+        self.home.grants.sweep_expired(now);
+        let (leases, holders) = self.home.grants.lease_and_holder_counts();
         self.metrics.leases_held.set(leases as i64);
         self.metrics.lease_holders.set(holders as i64);
         if let Some(idle) = self.page_idle_max {
             let idle_s = u32::try_from(idle.as_secs()).unwrap_or(u32::MAX);
-            self.filler.memory_tier().sweep_idle(now.as_secs().saturating_sub(idle_s), IDLE_STEPS);
+            self.pages
+                .filler
+                .memory_tier()
+                .sweep_idle(now.as_secs().saturating_sub(idle_s), IDLE_STEPS);
         }
-        let expired = self.coherence.take_expired();
+        let expired = self.home.coherence.take_expired();
         if expired > 0 {
             tracing::warn!(
                 writes = expired,
@@ -340,17 +340,17 @@ impl CacheWorker {
             );
             self.metrics.writes_expired.inc_by(expired);
         }
-        self.metrics.leased.set(i64::from(self.standing.is_leased(self.clock.read_times())));
+        self.metrics.leased.set(i64::from(self.home.standing.is_leased(self.clock.read_times())));
         let left = self.leaver.drain_progress().map_or(0, |progress| progress.blocks_left);
         self.metrics.hand_overs_left.set(left as i64);
-        let (pages, bytes) = self.filler.memory_tier().held_totals();
+        let (pages, bytes) = self.pages.filler.memory_tier().held_totals();
         self.metrics.held_pages.set(pages as i64);
         self.metrics.held_bytes.set(bytes as i64);
         self.tenants.look_over(now.as_secs());
-        self.metrics.attributes_entries.set(self.attributes.len() as i64);
-        self.metrics.open_writes.set(self.coherence.open_writes() as i64);
-        self.metrics.doubts.set(self.coherence.doubt_count() as i64);
-        if let Some(disk) = self.filler.disk_tier() {
+        self.metrics.attributes_entries.set(self.home.attributes.len() as i64);
+        self.metrics.open_writes.set(self.home.coherence.open_writes() as i64);
+        self.metrics.doubts.set(self.home.coherence.doubt_count() as i64);
+        if let Some(disk) = self.pages.filler.disk_tier() {
             disk.look_over();
         }
     }

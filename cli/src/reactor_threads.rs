@@ -6,17 +6,24 @@
 //! them is the caller's business.
 
 use std::io;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 use verbs3_config::ProcessSettings;
 
+/// Longest wait for the threads' end: the process ends without a task that keeps its thread busy.
+const END_MAX: Duration = Duration::from_secs(15);
+
 /// End them after everything that runs there, and what may be begun there.
 pub struct ReactorThreads {
     handles: Vec<Handle>,
-    threads: Vec<JoinHandle<()>>,
+    /// Its other side is dropped by each thread at its end. Locked, since a receiver is not shared
+    /// between threads.
+    ended: Mutex<mpsc::Receiver<()>>,
     over: CancellationToken,
 }
 
@@ -33,22 +40,30 @@ impl ReactorThreads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
         };
-        let mut reactors =
-            Self { handles: Vec::new(), threads: Vec::new(), over: CancellationToken::new() };
+        let over = CancellationToken::new();
+        // Threads that were started end when another one can't be.
+        let ending = over.clone().drop_guard();
+        let (running, ended) = mpsc::channel();
+        let mut handles = Vec::new();
         for number in 0..count {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            reactors.handles.push(runtime.handle().clone());
-            let over = reactors.over.clone();
+            let (over, running) = (over.clone(), running.clone());
+            let (started, hear) = mpsc::channel();
+            // The runtime is made there: one that is dropped by an asynchronous caller panics.
             let serve = move || {
+                let runtime = match Builder::new_current_thread().enable_all().build() {
+                    Ok(runtime) => runtime,
+                    Err(error) => return drop(started.send(Err(error))),
+                };
+                let _ = started.send(Ok(runtime.handle().clone()));
                 runtime.block_on(over.cancelled());
                 // Blocking calls on a disk or a resolver that hangs must not keep the process.
                 runtime.shutdown_background();
+                drop(running);
             };
-            let thread =
-                std::thread::Builder::new().name(format!("verbs3-data-{number}")).spawn(serve)?;
-            reactors.threads.push(thread);
+            std::thread::Builder::new().name(format!("verbs3-data-{number}")).spawn(serve)?;
+            handles.push(hear.recv().map_err(io::Error::other)??);
         }
-        Ok(reactors)
+        Ok(Self { handles, ended: Mutex::new(ended), over: ending.disarm() })
     }
 
     /// One handle for each thread, in the order of the threads.
@@ -56,13 +71,13 @@ impl ReactorThreads {
         self.handles.clone()
     }
 
-    /// Drops what still runs there, and waits for the threads.
-    pub fn shutdown(mut self) {
+    /// Drops what still runs there, and waits for the threads, but not for long.
+    pub fn shutdown(self) {
         self.over.cancel();
-        for thread in self.threads.drain(..) {
-            // A panic of a task is caught by its runtime; one of the thread itself has been
-            // printed.
-            let _ = thread.join();
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.recv_timeout(END_MAX) == Err(RecvTimeoutError::Timeout) {
+            let waited_s = END_MAX.as_secs();
+            tracing::warn!(waited_s, "a data thread does not end: the process ends without it");
         }
     }
 }
@@ -89,5 +104,13 @@ mod tests {
         assert_eq!(hear.recv().unwrap().as_deref(), Some("verbs3-data-1"));
         reactors.shutdown();
         assert!(task.is_finished());
+    }
+
+    #[tokio::test]
+    async fn threads_end_though_their_owner_forgot_to_end_them() {
+        let reactors = ReactorThreads::start(1).unwrap();
+        let task = reactors.runtime_handles()[0].spawn(std::future::pending::<()>());
+        drop(reactors);
+        assert!(task.await.unwrap_err().is_cancelled());
     }
 }

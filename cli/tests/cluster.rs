@@ -255,6 +255,41 @@ async fn every_role_can_be_bound_to_a_device() {
     assert_eq!(get(&gateway.admin, "/readyz").status, 200);
 }
 
+/// Somebody has edited the endpoint in the file of one node.
+#[tokio::test]
+async fn a_gateway_whose_store_is_another_one_shares_nothing_with_the_workers() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let (worker, secret) = (free_address(), "0123456789abcdef0123456789abcdef");
+    let stores = folders.each_ref().map(|folder| start_store(folder.path()));
+    let files = [0, 1]
+        .map(|at| write_files(folders[at].path(), &stores[at], &worker, secret, NETWORK_ONLY));
+    let _worker =
+        Process::start(folders[0].path(), "worker", &["worker", "--config", &files[0][0]]);
+    let gateways = [0, 1].map(|at| {
+        Process::start(folders[at].path(), "gateway", &["gateway", "--config", &files[at][1]])
+    });
+    let clients = [0, 1].map(|at| {
+        let (access, key) = dev_key(&folders[at].path().join("data"));
+        gateways[at].client(&access, &key)
+    });
+    let body = |at: usize, round: usize| format!("version {round} at store {at}").into_bytes();
+    for round in 0..3 {
+        for (at, client) in clients.iter().enumerate() {
+            let put = client.put_object().bucket("demo").key("k");
+            put.body(ByteStream::from(body(at, round))).send().await.unwrap();
+        }
+        for _ in 0..2 {
+            for (at, client) in clients.iter().enumerate() {
+                let answer = get_object(client, "demo", "k").await;
+                assert_eq!(answer.status, 200, "{}", answer.head);
+                assert_eq!(text(&answer.body), text(&body(at, round)), "through gateway {at}");
+            }
+        }
+    }
+    let log = gateways[1].log();
+    assert!(log.contains("ufs store is another store here"), "{log}");
+}
+
 #[test]
 fn a_wrong_configuration_starts_nothing_and_lists_everything() {
     let folder = tempfile::tempdir().unwrap();

@@ -321,8 +321,10 @@ fn ailing(cluster: &Cluster, how: &str, trigger: &Path) -> Process {
         .status();
     assert!(made.unwrap().success(), "the build needs cc anyway");
     let file = cluster.file("worker");
-    let words =
-        ["worker", "--config", file.to_str().unwrap(), "--set", "worker.disk.stall_max=500ms"];
+    // A slow machine is not a disk that hangs.
+    let stall_max = if how == "HANG_WHILE" { "500ms" } else { "60s" };
+    let stall_max = format!("worker.disk.stall_max={stall_max}");
+    let words = ["worker", "--config", file.to_str().unwrap(), "--set", &stall_max];
     let variables = [("LD_PRELOAD", shim.to_str().unwrap()), (how, trigger.to_str().unwrap())];
     Process::start_in(cluster.folder.path(), "worker", &words, &variables)
 }

@@ -92,6 +92,7 @@ impl Bed {
         let workers = vec![start_worker(at, 0), start_worker(at, 1)];
         let section = format!(
             "{shared}[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n\
+             tier = {{ hedge_after = \"19s\", first_progress = \"20s\" }}\n\
              memory = {{ capacity = \"64MiB\" }}\n",
             data.join("identities.toml").display()
         );

@@ -51,6 +51,9 @@ pub(crate) fn check_config(
     cluster::check_list(cluster, mount, roles, &mut findings);
     ufs::check_ufs_list(ufs, roles, &mut findings);
     store_identity::check_store_identity(ufs, &mut findings);
+    if roles.contains(&ProcessRole::Gateway) {
+        store_identity::check_own_endpoint(ufs, gateway.listen, &mut findings);
+    }
     mount::check_mounts(mount, ufs, roles, &mut findings);
     let lease = coordinator.lease;
     gateway::check_announcements(&gateway.tier, cluster, lease, roles, &mut findings);

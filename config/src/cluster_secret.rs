@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use verbs3_settings::{ConfigSecret, SecretError};
+use verbs3_settings::{ConfigSecret, SecretError, read_bounded_text};
 
 use crate::cluster::ClusterSettings;
 
@@ -13,6 +13,8 @@ pub const SECRET_BYTES_MIN: usize = 32;
 const DIFFERENT_CHARS_MIN: usize = 8;
 /// Most secrets that are accepted beside the used one. A rotation needs two.
 const ACCEPTED_MAX: usize = 4;
+/// Most bytes of the file with them.
+const ACCEPTED_BYTES_MAX: u64 = 64 << 10;
 
 /// The secrets of a cluster: the one that proofs are made with, and those accepted besides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +102,7 @@ impl ClusterSettings {
 }
 
 fn read_accepted(path: &Path) -> Result<Vec<ConfigSecret>, ClusterSecretError> {
-    let text = std::fs::read_to_string(path).map_err(|source| {
+    let text = read_bounded_text(path, ACCEPTED_BYTES_MAX).map_err(|source| {
         ClusterSecretError::AcceptedUnreadable { path: path.to_owned(), source }
     })?;
     let mut accepted = Vec::new();

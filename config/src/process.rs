@@ -7,7 +7,8 @@ use verbs3_settings::{SettingsTable, TimePeriod};
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProcessSettings {
-    /// Threads that run requests; `0` means one per CPU that the process may use.
+    /// Threads that run requests; `0` means one per CPU that the process may use. Workers and
+    /// `verbs3 dev` have as many again that serve connections.
     #[setting(default = 0, range = 0..=1024)]
     pub threads: u16,
     /// How long requests under way may take to end after SIGTERM, before they are cut.

@@ -156,6 +156,10 @@ fn describe_misfit(kind: &Kind, path: &[String]) -> String {
         Kind::Unsupported(actual) | Kind::UnsupportedKey(actual, _) => {
             format!("wants another type of value, got {}", got(actual))
         }
+        // The standard library's word for it.
+        Kind::Message(text) if text == "invalid socket address syntax" => {
+            "is no IP address with a port, such as \"0.0.0.0:9000\"".to_owned()
+        }
         Kind::Message(text) => text.clone(),
     }
 }
@@ -165,6 +169,7 @@ fn expected_type(wanted: &str) -> &str {
     match wanted {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
         "f64" => "a number",
+        "a sequence" | "sequence" => "a list, such as [\"one\", \"two\"]",
         other if other.starts_with("struct ") => "a table",
         other => other,
     }

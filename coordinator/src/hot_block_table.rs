@@ -157,7 +157,7 @@ impl HotBlockTable {
         let mut hottest: Vec<&HotBlockState> = self.hot.values().collect();
         hottest.sort_by_key(|hot| std::cmp::Reverse(hot.rate));
         let shown = hottest.into_iter().take(SHOWN_MAX).map(|hot| HotBlockView {
-            volume: hot.name.0.volume.0.clone(),
+            volume: hot.name.0.volume.to_string(),
             key: hot.name.0.key.clone(),
             block: hot.name.1.0,
             workers: hot.workers,

@@ -518,6 +518,23 @@ impl MembershipController {
         Ok(())
     }
 
+    /// Returns a live worker of another name that is reached at the same host and port. Workers of
+    /// one process have no such address.
+    pub fn other_at_address(
+        &self,
+        id: &WorkerId,
+        address: &str,
+        now: LeaseInstant,
+    ) -> Option<WorkerId> {
+        if !address.contains(':') {
+            return None;
+        }
+        let is_other = |(other, record): &(&WorkerId, &MemberRecord)| {
+            *other != id && record.is_live(now) && record.member.address == address
+        };
+        self.records.iter().find(is_other).map(|(other, _)| other.clone())
+    }
+
     /// Returns whether the map in force means the process that listens here. If the map holds no
     /// place for the worker, it means any process at the address.
     fn is_named(&self, id: &WorkerId, address: &str, place: u64) -> bool {

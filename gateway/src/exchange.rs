@@ -190,6 +190,11 @@ impl HttpExchange {
         }
     }
 
+    /// Returns the operation's name in the table; `None` before the signature is verified.
+    pub fn operation_name(&self) -> Option<&'static str> {
+        self.row.get().and_then(|&row| TABLE.get(row)).map(|row| row.name)
+    }
+
     /// Takes memory for the body, if it has none yet, or waits for its turn. `false`: there is none
     /// left.
     pub async fn reserve_body(&self) -> bool {

@@ -26,6 +26,7 @@ mod server;
 mod sigv2;
 mod sigv4;
 mod stall_guard;
+mod xml_references;
 
 pub use admin::{AdminEndpoints, AdminLimits, ReadinessCheck};
 pub(crate) use client_progress::ClientProgress;

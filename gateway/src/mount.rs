@@ -120,7 +120,7 @@ impl MountedBucket {
                 ufs: self.ufs.ufs_name().to_owned(),
             });
         }
-        let expected = ObjectVolume::new(self.ufs.ufs_name(), &self.bucket);
+        let expected = ObjectVolume::new(self.ufs.store_name(), &self.bucket);
         if self.volume != expected {
             return Err(MountError::Volume {
                 mount: mount(),

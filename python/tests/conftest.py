@@ -66,7 +66,7 @@ socket = "{self.socket}"
         with open(self.folder / "dev.log", "ab") as log:
             command = [os.environ["PYTHON_BINARY"], "dev", "--config", str(self.folder / "dev.toml")]
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        for _ in range(600):
+        for _ in range(1800):
             if self.process.poll() is not None:
                 break
             if Path(self.socket).exists():

@@ -38,12 +38,12 @@ pub struct ArenaOptions {
 pub enum ArenaError {
     #[error(
         "arena of {capacity_bytes} bytes is smaller than one extent ({extent_bytes} bytes); raise \
-        memory.capacity"
+        gateway.memory.capacity or worker.memory.capacity, whichever it is"
     )]
     TooSmall { capacity_bytes: usize, extent_bytes: usize },
     #[error(
-        "can't map an arena of {capacity_bytes} bytes; lower memory.capacity or the container's \
-        memory request"
+        "can't map an arena of {capacity_bytes} bytes; lower gateway.memory.capacity or \
+        worker.memory.capacity, whichever it is, or raise the memory limit of the container"
     )]
     Map {
         capacity_bytes: usize,

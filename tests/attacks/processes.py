@@ -19,7 +19,7 @@ from free_ports import free_port  # noqa: E402
 
 SECRET = "a secret of the attacked cluster"
 CLUSTER = "attacked"
-START_SECONDS_MAX = 60
+START_SECONDS_MAX = 180
 MIB = 1 << 20
 
 # Deadlines of the gateways, in seconds. A case that waits for one allows itself many times as much.
@@ -346,6 +346,7 @@ demo = false
 name = "folder"
 kind = "local"
 path = "{self.folder}/shop/files"
+sync = false
 [[mount]]
 name = "data"
 ufs = "folder"

@@ -180,3 +180,22 @@ def test_a_copys_source_is_no_way_out(peer):
             continue
         assert answer.status in (0, 400, 403, 404, 501), (source, answer)
     assert peer.call("HEAD", "/data/copied").status == 404
+
+
+# Neither has a letter in XML 1.0.
+FORBIDDEN = ["\x01", "\x1f", "\ufffe"]
+
+
+@pytest.mark.parametrize("name", FORBIDDEN, ids=ascii)
+def test_a_key_without_a_letter_in_xml_breaks_no_listing(any_peer, name):
+    """Who may write one key would keep everybody else from listing the bucket."""
+    key = f"/data/unlisted/{name}x"
+    assert any_peer.call("PUT", key, body=b"x").status == 200
+    try:
+        for query in ([("list-type", "2")], [("list-type", "2"), ("prefix", "unlisted/")], [("versions", "")], []):
+            answer = any_peer.call("GET", "/data", query=query)
+            assert answer.status == 200, f"{query}: {answer.verdict}"
+            assert not any(byte in answer.body for byte in (b"\x01", b"\x1f", b"\xef\xbf\xbe")), f"{query}: {answer.body[:400]!r}"
+            assert b"&#x" in answer.body, f"{query}: {answer.body[:400]!r}"
+    finally:
+        any_peer.call("DELETE", key)

@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect
 
 CHROMIUM = "chromium-headless-shell"
-WAIT_MS = 20_000
+WAIT_MS = 120_000
 expect.set_options(timeout=WAIT_MS)
 # Rules of axe that are judged: WCAG 2.2 up to level AA, and axe's own best practices.
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]

@@ -21,7 +21,7 @@ from free_ports import free_port  # noqa: E402
 SECRET = "a secret of thirty-two characters or more"
 OPERATOR, VIEWER, PASSWORD = "olga", "vera", "correct horse battery"
 WORKERS = ("gpu-01", "gpu-02")
-START_SECONDS_MAX = 60
+START_SECONDS_MAX = 180
 # Markup in a key, as a stranger may choose it.
 HOSTILE_KEY = "set/\"><script>alert(1)</script><img src=x onerror=alert(2)>.bin"
 OBJECTS, OBJECT_BYTES = 24, 512 << 10
@@ -94,7 +94,7 @@ class Cluster:
             started[name] = self.start(name, [role, "--config", str(file)])
         self.coordinator, self.gateway = started["coordinator"], started["gateway"]
         self.client = self.make_client(ports["gateway"])
-        self.until_ready(folder / "gateway.ready")
+        self.until_ready(folder)
 
     def start(self, name: str, words: list[str]) -> Process:
         process = Process(self.binary, self.folder, name, words)
@@ -116,17 +116,23 @@ class Cluster:
             config=config,
         )
 
-    def until_ready(self, ready: Path):
-        """Until the gateway has a worker."""
-        admin = json.loads(ready.read_text())["admin"]
+    def until_ready(self, folder: Path):
+        """Until both workers are in the map, and the gateway has one."""
+
+        def asks(name: str, path: str) -> str:
+            admin = json.loads((folder / f"{name}.ready").read_text())["admin"]
+            return urllib.request.urlopen(f"http://{admin}{path}", timeout=5).read().decode()
+
         end = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
-                urllib.request.urlopen(f"http://{admin}/readyz", timeout=5)
-                return
+                asks("gateway", "/readyz")
+                if f"\nverbs3_coordinator_members {len(WORKERS)}\n" in asks("coordinator", "/metrics"):
+                    return
             except OSError:
-                assert time.monotonic() < end, "the gateway does not become ready"
-                time.sleep(0.1)
+                pass
+            assert time.monotonic() < end, "the gateway does not become ready"
+            time.sleep(0.1)
 
     def start_tls_coordinator(self) -> str:
         """One that demands TLS, with users of its own and no workers."""

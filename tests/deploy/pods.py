@@ -307,7 +307,7 @@ def accepted(node: Node, path: Path, given: dict[str, str]) -> list[str]:
     node.processes.pop()
     began = time.monotonic()
     # As the Job does, until the server is there.
-    while (status := (answer := node.run(client, words))[0]) != 0 and time.monotonic() - began < 10:
+    while (status := (answer := node.run(client, words))[0]) != 0 and time.monotonic() - began < WITHIN:
         time.sleep(0.2)
     process.terminate()
     process.wait(timeout=WITHIN)
@@ -374,7 +374,7 @@ def etcd_words(etcd: Path, folder: Path, certificates: Path) -> list[str]:
     for path, name in place.items():
         flags = [word.replace(path, str(certificates / name)) for word in flags]
     return [str(etcd), "--data-dir", str(folder / "etcd"), "--listen-client-urls", "https://127.0.0.1:2379", "--advertise-client-urls",
-            "https://127.0.0.1:2379", "--listen-peer-urls", "http://127.0.0.1:2380", *flags]
+            "https://127.0.0.1:2379", "--listen-peer-urls", "http://127.0.0.1:2380", "--unsafe-no-fsync", *flags]
 
 
 def brought(folder: Path, identity: dict[str, str], certificates: Path) -> dict[str, str]:

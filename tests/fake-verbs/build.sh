@@ -5,8 +5,10 @@
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 TO=${1:?the folder to make it in}
-# The headers come with the bindings, so that the fake and the bindings agree on every struct.
-HEADERS=$(cargo metadata --format-version 1 --locked --offline --manifest-path "$HERE/../../Cargo.toml" |
+# The headers come with the bindings, so that the fake and the bindings agree on every struct. Of this platform alone: a build
+# never downloads the packages of others.
+HOST=$(rustc -vV | sed -n 's/^host: //p')
+HEADERS=$(cargo metadata --format-version 1 --locked --offline --filter-platform "$HOST" --manifest-path "$HERE/../../Cargo.toml" |
     python3 -c 'import json, os, sys
 paths = [p["manifest_path"] for p in json.load(sys.stdin)["packages"] if p["name"] == "rdma-mummy-sys"]
 print(os.path.dirname(paths[0]) + "/rdma-core-mummy/include")')

@@ -482,7 +482,7 @@ pub(crate) fn store_config(folder: &Path, listen: &str) -> anyhow::Result<String
     Ok(format!(
         "[dev]\ndir = \"{}\"\ndemo = false\n\n[gateway]\nlisten = \"{listen}\"\nadmin_listen = \"127.0.0.1:0\"\n\
          identities = \"{}\"\nmemory = {{ capacity = \"32MiB\" }}\n\n[worker]\nmemory = {{ capacity = \"32MiB\" }}\n\n\
-         [[ufs]]\nname = \"local\"\nkind = \"local\"\npath = \"{}\"\n\n\
+         [[ufs]]\nname = \"local\"\nkind = \"local\"\npath = \"{}\"\nsync = false\n\n\
          [[mount]]\nname = \"*\"\nufs = \"local\"\ncached = false\n",
         data.display(),
         folder.join("identities.toml").display(),

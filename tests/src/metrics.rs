@@ -64,14 +64,14 @@ pub fn leases(gateways: &[Metrics]) -> anyhow::Result<String> {
 }
 
 /// Waits until `condition` holds; fails with what it last said.
-pub async fn eventually<F: AsyncFnMut() -> Result<(), String>>(
+pub async fn eventually<T, F: AsyncFnMut() -> Result<T, String>>(
     within: Duration,
     mut condition: F,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<T> {
     let began = Instant::now();
     loop {
         match condition().await {
-            Ok(()) => return Ok(()),
+            Ok(seen) => return Ok(seen),
             Err(why) if began.elapsed() > within => {
                 return Err(anyhow::anyhow!(why)).context("waited in vain");
             }

@@ -88,7 +88,7 @@ start_cluster() {
   for index in 0 1; do
     admin=127.0.0.1:$(free_port) ADMINS=$ADMINS${ADMINS:+,}$admin
     { shared_config "$1" "$2" "$3" "${workers[@]}"
-      printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "%s"\nidentities = "%s"\nsigv2 = true\ndomains = ["%s"]\nmemory = { capacity = "256MiB" }\n' \
+      printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "%s"\nidentities = "%s"\nsigv2 = true\ndomains = ["%s"]\nmemory = { capacity = "256MiB" }\ntier = { hedge_after = "19s", first_progress = "20s" }\n' \
         "${gateway_ports[$index]}" "$admin" "$DIR/identities.toml" "$4"
     } >"$DIR/gateway-$index.toml"
     launch "gateway-$index" "${gateway_ports[$index]}" gateway || return 1

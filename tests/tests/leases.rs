@@ -174,6 +174,23 @@ async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() 
             reads.clone(),
         ));
     }
+    // However slow the machine is, leases are in use before the trouble begins: a write whose home
+    // was killed leaves its key without leases for an hour.
+    let enough = async || {
+        let mut metrics = Vec::new();
+        for gateway in 0..3 {
+            let name = format!("gateway-{gateway}");
+            metrics.push(cluster.metrics(&name).await.map_err(|error| error.to_string())?);
+        }
+        let written: u64 = keys.iter().map(|key| key.acknowledged.load(Ordering::SeqCst)).sum();
+        let sum = |family: &str| metrics.iter().map(|one| one.sum(family, &[])).sum::<f64>();
+        let answered = sum("verbs3_client_leased_total");
+        let held = sum("verbs3_client_small_object_reads_total");
+        let leases = leases(&metrics).map_err(|error| error.to_string())?;
+        let seen = format!("{written} versions; {answered} by leases, {held} held; {leases}");
+        if written > 20 && answered > 50.0 && held > 10.0 { Ok(seen) } else { Err(seen) }
+    };
+    let seen = eventually(SOON, enough).await.unwrap();
     let mut order: Vec<usize> = (0..5).collect();
     for at in (1..order.len()).rev() {
         order.swap(at, rng.random_range(0..=at));
@@ -188,21 +205,7 @@ async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() 
     while let Some(ended) = tasks.join_next().await {
         ended.expect("a reader saw what can't be");
     }
-    let mut metrics = Vec::new();
-    for gateway in 0..3 {
-        metrics.push(cluster.metrics(&format!("gateway-{gateway}")).await.unwrap());
-    }
-    let written: u64 = keys.iter().map(|key| key.acknowledged.load(Ordering::SeqCst)).sum();
-    let reads = reads.load(Ordering::Relaxed);
-    println!("{written} versions, {reads} reads, none stale; {}", leases(&metrics).unwrap());
-    let sum = |family: &str| metrics.iter().map(|one| one.sum(family, &[])).sum::<f64>();
-    let answered = sum("verbs3_client_leased_total");
-    let held = sum("verbs3_client_small_object_reads_total");
-    println!("{answered} answered by leases, {held} of them with held bytes");
-    assert!(
-        written > 20 && answered > 50.0 && held > 10.0,
-        "too little happened to prove anything: {answered} and {held} of {reads} reads"
-    );
+    println!("{seen}; {} reads, none stale", reads.load(Ordering::Relaxed));
 }
 
 /// Without the writes of others, a gateway asks the home of a hot key a few times in the life of

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use aws_sdk_s3::primitives::ByteStream;
-use verbs3_tests::{Cluster, Gateway};
+use verbs3_tests::{Cluster, Gateway, Section};
 
 async fn get(gateway: &Gateway, bucket: &str, key: &str) -> Option<Vec<u8>> {
     let answer = gateway.client.get_object().bucket(bucket).key(key).send().await;
@@ -19,7 +19,10 @@ async fn get(gateway: &Gateway, bucket: &str, key: &str) -> Option<Vec<u8>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listing_through_any_gateway_ends_what_it_contradicts_for_all() {
-    let cluster = Cluster::builder().gateways(2).workers(2).start().await.unwrap();
+    // Around the tier, a reader would see what the store has.
+    let patient = "[gateway.tier]\nfirst_progress = \"60s\"\nidle = \"60s\"";
+    let builder = Cluster::builder().gateways(2).workers(2).settings(Section::Gateway, patient);
+    let cluster = builder.start().await.unwrap();
     let bucket = cluster.bucket("listing").await.unwrap();
     let store = cluster.store();
     let put = async |key: &str, bytes: &'static [u8]| {

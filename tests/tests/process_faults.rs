@@ -20,8 +20,8 @@ const SOON: Duration = Duration::from_secs(120);
 fn builder() -> Builder {
     Cluster::builder().workers(2).settings(
         Section::Gateway,
-        "[gateway.tier]\nfirst_progress = \"500ms\"\nidle = \"1s\"\nhedge_after = \"100ms\"\nannounce_deadline = \"1s\"\n\
-         report_deadline = \"1s\"\nrest_min = \"100ms\"\nrest_max = \"500ms\"\nwrite_uncertain_for = \"2s\"\n\
+        "[gateway.tier]\nfirst_progress = \"500ms\"\nidle = \"1s\"\nhedge_after = \"100ms\"\nannounce_deadline = \"30s\"\n\
+         report_deadline = \"30s\"\nrest_min = \"100ms\"\nrest_max = \"500ms\"\nwrite_uncertain_for = \"5s\"\n\
          [gateway.peers]\npause_max = \"300ms\"\nrest_min = \"1s\"\nrest_max = \"2s\"",
     )
 }
@@ -257,7 +257,7 @@ async fn a_gateway_killed_in_the_middle_of_a_write_leaves_no_stale_reader() {
         // Whatever came of it at the store, readers see that: now, and when the uncertainty has
         // ended.
         let mut newest = 1;
-        for pause in [0, 0, 1200, 1500] {
+        for pause in [0, 0, 3000, 3500] {
             tokio::time::sleep(Duration::from_millis(pause)).await;
             let there = reading::get(&bed.cluster.store(), &bed.bucket, &key).await;
             let seen = reading::get(&bed.client(1), &bed.bucket, &key).await;

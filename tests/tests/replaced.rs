@@ -111,7 +111,8 @@ async fn a_large_object_replaced_behind_the_gateway_is_cut_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_body_under_way_outlives_overwrite_and_delete() {
-    let bed = Bed::start("192MiB").await;
+    // Room for all three at each worker, wherever their blocks are placed.
+    let bed = Bed::start("512MiB").await;
     let length = 100 * MIB + 3;
     for key in ["overwritten", "deleted", "overwritten behind"] {
         assert_eq!(reading::put(&bed.client(), &bed.bucket, key, 1, length).await, None);

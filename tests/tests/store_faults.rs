@@ -15,17 +15,31 @@ use verbs3_tests::{Cluster, Section, content};
 
 const MIB: usize = 1 << 20;
 
-/// Impatient, so that a test of patience ends; otherwise as configured by default.
+/// Tries again soon; otherwise as configured by default, so that a slow machine is no fault.
 fn builder() -> Builder {
+    build_with("", "20s")
+}
+
+/// Impatient, so that a test of patience ends.
+fn impatient() -> Builder {
+    let deadlines = "[ufs.deadlines]\nconnect = \"1s\"\nfirst_byte = \"1s\"\nanswer = \"3s\"\nidle_body = \"1s\"\n";
+    build_with(deadlines, "2s")
+}
+
+fn build_with(deadlines: &str, resume_wait_max: &str) -> Builder {
     Cluster::builder()
         .faulty_store()
         .settings(
             Section::Ufs,
-            "[ufs.deadlines]\nconnect = \"1s\"\nfirst_byte = \"1s\"\nanswer = \"3s\"\nidle_body = \"1s\"\n\
-         [ufs.retries]\npause = \"10ms\"\npause_max = \"50ms\"\n\
-         [ufs.circuit]\nopen_for = \"100ms\"\nopen_for_max = \"300ms\"",
+            &format!(
+                "{deadlines}[ufs.retries]\npause = \"10ms\"\npause_max = \"50ms\"\n\
+         [ufs.circuit]\nopen_for = \"100ms\"\nopen_for_max = \"300ms\""
+            ),
         )
-        .settings(Section::Gateway, "[gateway.read]\nresume_wait_max = \"2s\"")
+        .settings(
+            Section::Gateway,
+            &format!("[gateway.read]\nresume_wait_max = \"{resume_wait_max}\""),
+        )
 }
 
 struct Bed {
@@ -78,7 +92,7 @@ impl Bed {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hits_are_served_while_the_store_is_stopped() {
-    let bed = Bed::start(builder()).await;
+    let bed = Bed::start(impatient()).await;
     bed.put_hot("hot", 3 * MIB).await;
     bed.put("cold", 1, MIB).await;
     bed.cluster.signal("store", "-STOP").unwrap();
@@ -151,7 +165,7 @@ async fn a_store_that_fails_once_or_twice_is_not_noticed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_always_breaks_off_or_lies_never_gives_wrong_bytes() {
-    let bed = Bed::start(builder()).await;
+    let bed = Bed::start(impatient()).await;
     let faults = [Fault::BodyCut { after: 0 }, Fault::BodyCut { after: 700_000 }, Fault::OtherEtag];
     for (number, fault) in faults.into_iter().enumerate() {
         let key = format!("key-{number}");

@@ -175,7 +175,7 @@ async fn presigned(bed: &Bed, key: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_do_not_read_are_cut_and_what_they_held_comes_back() {
-    let settings = "[gateway.timeouts]\nwrite_stall = \"1s\"";
+    let settings = "[gateway.timeouts]\nwrite_stall = \"10s\"";
     let bed = Bed::start(Cluster::builder().settings(Section::Gateway, settings)).await;
     let length = 24 * MIB;
     bed.put("key", 1, length).await;

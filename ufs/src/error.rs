@@ -57,7 +57,7 @@ pub enum UfsError {
     Changed { ufs: String, wanted: String, got: String },
     #[error(
         "ufs {ufs} has its configured {limit} requests under way and none ended within {waited_ms} \
-        ms; raise requests_in_flight_max or slow down"
+        ms; raise ufs.limits.requests_in_flight_max or slow down"
     )]
     Throttled { ufs: String, limit: usize, waited_ms: u64 },
 }

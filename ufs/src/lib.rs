@@ -19,6 +19,7 @@ pub mod raw_answer;
 mod retry_budget;
 pub mod s3;
 mod settings;
+mod store_location;
 pub mod trace_propagation;
 mod ufs;
 
@@ -30,4 +31,5 @@ pub use settings::{
     CredentialsKind, CredentialsSettings, UfsCircuitSettings, UfsDeadlinesSettings, UfsKind,
     UfsLimitsSettings, UfsRetriesSettings, UfsSettings,
 };
+pub use store_location::StoreLocation;
 pub use ufs::{RandomSource, Ufs, s3_request};

@@ -10,7 +10,8 @@ use verbs3_settings::{ByteSize, ConfigSecret, SettingsTable, TimePeriod};
 #[serde(default, deny_unknown_fields)]
 pub struct UfsSettings {
     /// Name that mounts refer to; part of every cached object's identity, so the same in every
-    /// process. No `/`.
+    /// process, and of one store in all of them: processes that mean two stores share nothing of
+    /// it. No `/`.
     #[setting(required, example = "ceph")]
     pub name: String,
     /// `"s3"`: any S3 store. `"local"`: a folder of this host, for trying things out.
@@ -34,6 +35,11 @@ pub struct UfsSettings {
     /// Two host names that lead to one store are not recognised: name one of them alone.
     #[setting(default = "")]
     pub namespace: String,
+    /// What tells that processes mean one store though they reach it at different endpoints: the
+    /// same word in each. Empty: the endpoint tells (on AWS, the region). A change of either makes
+    /// what is cached another store's.
+    #[setting(default = "")]
+    pub store_id: String,
     /// Region of an `s3` store, as signatures name it.
     #[setting(default = "us-east-1")]
     pub region: String,

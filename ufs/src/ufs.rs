@@ -39,6 +39,7 @@ pub struct Ufs {
 
 struct UfsInner {
     settings: UfsSettings,
+    store_name: String,
     metrics: UfsMetrics,
     s3: Arc<dyn S3>,
     places: Arc<Semaphore>,
@@ -82,6 +83,7 @@ impl Ufs {
         let metrics = metrics_of_ufs(&settings.name);
         let s3 = Arc::new(MeteredStore::new(metrics.clone(), s3));
         let shared = UfsInner {
+            store_name: settings.store_name(),
             settings,
             metrics,
             s3,
@@ -97,9 +99,14 @@ impl Ufs {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Returns the name in the configuration, which is part of every object's identity.
+    /// Returns the name in the configuration.
     pub fn ufs_name(&self) -> &str {
         &self.shared.settings.name
+    }
+
+    /// Returns what every object's identity begins with: [`UfsSettings::store_name`].
+    pub fn store_name(&self) -> &str {
+        &self.shared.store_name
     }
 
     /// Returns the store, with its requests counted. All requests but the cache's own heads and

@@ -6,8 +6,12 @@ use std::hash::Hasher;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
-/// A UFS and a bucket in it, `ufs-name/bucket`: the first part of an object's identity. Two mounts
-/// of one volume share blocks, attributes and coherence.
+/// A UFS and a bucket in it, `ufs-name/bucket` or `ufs-name@store/bucket`: the first part of an
+/// object's identity. Two mounts of one volume share blocks, attributes and coherence.
+///
+/// `store` is 8 hex digits that tell which store the name means in the process that asks: a worker
+/// whose configuration means another one serves nothing of it. What is hashed to place an object and
+/// to guard its attributes is the plain name, so that a write is heard of under every store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectVolume(pub String);
 
@@ -17,11 +21,35 @@ impl ObjectVolume {
     pub fn new(ufs: &str, bucket: &str) -> Self {
         Self(format!("{ufs}/{bucket}"))
     }
+
+    /// Returns the plain name of the UFS, and the rest from the slash on.
+    pub fn plain_parts(&self) -> (&str, &str) {
+        let (ufs, bucket) = self.0.split_at(self.0.find('/').unwrap_or(self.0.len()));
+        (strip_store(ufs), bucket)
+    }
 }
 
+/// Letters of `@` and the store behind it.
+const STORE_LETTERS: usize = 9;
+
+fn strip_store(ufs: &str) -> &str {
+    let is_digit = |letter: u8| matches!(letter, b'0'..=b'9' | b'a'..=b'f');
+    let plain = ufs.len().checked_sub(STORE_LETTERS).and_then(|at| ufs.split_at_checked(at));
+    match plain {
+        Some((plain, store))
+            if store.as_bytes()[0] == b'@' && store.bytes().skip(1).all(is_digit) =>
+        {
+            plain
+        }
+        _ => ufs,
+    }
+}
+
+/// The plain name, `ufs-name/bucket`, as people write it.
 impl fmt::Display for ObjectVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        let (ufs, bucket) = self.plain_parts();
+        write!(f, "{ufs}{bucket}")
     }
 }
 
@@ -61,7 +89,9 @@ impl ObjectKey {
     /// any version, must agree on it.
     fn key_hasher(&self) -> SipHasher13 {
         let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0001, 0x706c_6163_656d_656e);
-        hasher.write(self.volume.0.as_bytes());
+        let (ufs, bucket) = self.volume.plain_parts();
+        hasher.write(ufs.as_bytes());
+        hasher.write(bucket.as_bytes());
         hasher.write_u8(0);
         hasher.write(self.key.as_bytes());
         hasher.write_u8(0xff);
@@ -152,4 +182,26 @@ impl fmt::Display for WorkerId {
 pub struct WriteId {
     pub gateway: u64,
     pub sequence: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_store_is_part_of_what_a_volume_is_and_not_of_where_its_objects_are() {
+        let object = |ufs| ObjectKey { volume: ObjectVolume::new(ufs, "train"), key: "k".into() };
+        let (plain, one, other) =
+            (object("ceph"), object("ceph@0123abcd"), object("ceph@0123abce"));
+        assert!(one != other && one != plain);
+        assert_eq!((one.hash(), one.home_slot()), (plain.hash(), plain.home_slot()));
+        assert_eq!(other.hash(), plain.hash());
+        assert_eq!(one.volume.to_string(), "ceph/train");
+        for name in ["@0123abcd", "ceph@0123abcg", "ceph@123abcd", "ceph/x@0123abcd", "é@0123456"]
+        {
+            let volume = ObjectVolume::new(name, "b");
+            let kept = name != "@0123abcd";
+            assert_eq!(volume.to_string() == volume.0, kept, "{name}");
+        }
+    }
 }

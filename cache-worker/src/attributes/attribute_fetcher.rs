@@ -25,7 +25,7 @@ use super::{AttributeCheckOutcome, AttributeQuery, identity};
 use crate::call_trace::ask_ufs;
 use crate::clock::WorkerClock;
 use crate::digest::KeyedDigester;
-use crate::fill::{FillTarget, PageFillError, PageFiller, RunInterest, to_ufs_answer};
+use crate::fill::{PageFillError, PageFiller, RunInterest, to_ufs_answer};
 use crate::metrics::{AttributesFound, BusyReason, UfsRequestKind, WorkerMetrics};
 use crate::tasks::WorkerTaskSet;
 
@@ -295,14 +295,8 @@ impl AttributeFetcher {
         stream: ObjectStream,
         turn: crate::fill::UfsReadPermit,
     ) -> Option<RunInterest> {
-        let target = FillTarget {
-            source: subject.source.clone(),
-            object: subject.object.clone(),
-            digest: self.digests.digest_version(&subject.object, &attributes.version),
-            version: attributes.version.clone(),
-            account: subject.account,
-        };
-        self.filler.start_answered(Arc::new(target), stream, turn)
+        let target = subject.fill_target(&attributes.version, &self.digests);
+        self.filler.start_answered(target, stream, turn)
     }
 
     /// Adds the checksums that a ranged answer lacks. If the UFS does not give them, the object is

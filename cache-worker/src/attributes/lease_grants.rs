@@ -8,7 +8,7 @@
 //! stays in the table until its holder has confirmed the drop, or until its end. The end here is
 //! later than the holder's. [`LeaseGrantTable::wait_for_recalls`] waits for that.
 //!
-//! Does not decide who may be granted what. Times are the caller's; waiting uses the caller's
+//! `home/leases.rs` decides who is granted what. Times are the caller's; waiting uses the caller's
 //! clock.
 
 mod lease_holders;

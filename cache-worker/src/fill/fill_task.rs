@@ -153,7 +153,7 @@ impl PageFiller {
                     MemoryUrgency::Ahead => PageFillError::Abandoned,
                     MemoryUrgency::Demand => {
                         self.metrics.busy[BusyReason::Memory].inc();
-                        PageFillError::Busy("no memory for a page; raise memory.capacity")
+                        PageFillError::Busy("no memory for a page; raise worker.memory.capacity")
                     }
                 };
                 if writers.iter().all(Option::is_none) {

@@ -17,7 +17,7 @@ use verbs3_rdma::arena::{Arena, CellReader, ExtentId};
 use super::ghost_fingerprints::GhostFingerprints;
 use super::page_list::ShardPageList;
 use super::slab::{EvictionQueue, MemoryPageEntry, NONE, PageEntrySlab, split_key};
-use super::{CachedPage, DemotionEvidence, PageHeat};
+use super::{CachedPage, PageHeat, SaveEvidence};
 use crate::digest::PageKey;
 use crate::tenants::{AccountHoldings, AccountSet, TenantAccount, TenantAccounts, TenantTier};
 
@@ -99,7 +99,7 @@ impl MemoryTierShard {
         key: PageKey,
         now_s: u32,
         user: TenantAccount,
-    ) -> Option<(CachedPage, Option<DemotionEvidence>)> {
+    ) -> Option<(CachedPage, Option<SaveEvidence>)> {
         let slot = self.find_entry(key)?;
         let (owner, bytes) = (self.slab.get(slot).account, self.slab.get(slot).bytes);
         let width = self.cell_width(bytes);
@@ -110,7 +110,7 @@ impl MemoryTierShard {
         entry.uses = (entry.uses + 1).min(USES_MAX);
         entry.used_s = now_s;
         let cell = entry.cell.clone()?;
-        let unsaved = (!entry.saved).then_some(DemotionEvidence {
+        let unsaved = (!entry.saved).then_some(SaveEvidence {
             uses: entry.uses,
             returned: entry.queue == EvictionQueue::Main,
         });

@@ -8,8 +8,8 @@ use verbs3_doors::RareWarning;
 use verbs3_protocol::WorkerRequest;
 use verbs3_rdma::transport::IncomingCall;
 
-use super::serve_refusal::ServeRefusal;
 use super::{SPAN_PREFIX, span_name};
+use crate::serve_refusal::ServeRefusal;
 
 /// A node with a certificate may be denied as often as it likes. The metric counts all of them.
 static DENIED_QUESTION: RareWarning = RareWarning::new();

@@ -3,14 +3,13 @@
 
 use verbs3_protocol::{
     BlockIndex, LOOKED_OBJECTS_MAX, LookedFor, ObjectHoldings, ObjectKey, ObjectLookMessage,
-    ObjectLookReply, PageIndex, WarmTier,
+    ObjectLookReply, PageIndex,
 };
 
-use super::ServeRefusal;
 use crate::attributes::{AnswerAgeLimits, AnswerRequirements, AttributeMaxAge, ObjectPresence};
 use crate::clock::ClockReading;
-use crate::digest::{PageKey, VersionDigest};
 use crate::metrics::CountedRequest;
+use crate::serve_refusal::ServeRefusal;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
@@ -19,11 +18,12 @@ impl CacheWorker {
         look: ObjectLookMessage,
     ) -> Result<ObjectLookReply, ServeRefusal> {
         self.metrics.requests[CountedRequest::Warm].inc();
-        self.standing
+        self.home
+            .standing
             .is_at(look.epoch)
             .map_err(|denied| ServeRefusal::for_denial(denied, look.epoch))?;
-        self.check_geometry(look.geometry)?;
-        self.volume_source(&look.volume)?;
+        self.checks.check_geometry(look.geometry)?;
+        self.checks.check_volume(&look.volume)?;
         if look.objects.len() > LOOKED_OBJECTS_MAX {
             return Err(ServeRefusal::ObjectCount(look.objects.len()));
         }
@@ -34,7 +34,7 @@ impl CacheWorker {
             object.key.clone_from(&wanted.key);
             objects.push(self.have_of(&look, &object, wanted, times));
         }
-        Ok(ObjectLookReply { life: self.life, objects })
+        Ok(ObjectLookReply { life: self.home.life, objects })
     }
 
     /// Looks up one object under the same conditions as an open from the cache, with the checksums
@@ -47,15 +47,15 @@ impl CacheWorker {
         times: ClockReading,
     ) -> Option<ObjectHoldings> {
         let now = times.now;
-        let right = self.standing.to_answer(look.epoch, object.home_slot(), times).ok()?;
-        let right = right.limit_to_age(self.voids.latest_age(object, now));
+        let right = self.home.standing.to_answer(look.epoch, object.home_slot(), times).ok()?;
+        let right = right.limit_to_age(self.home.voids.latest_age(object, now));
         let age = AttributeMaxAge::from_ms(look.attributes_age_ms_max).limit_to_right(right);
         let ages = AnswerAgeLimits { attributes: age, absence: AttributeMaxAge::from_ms(0) };
         let needs = AnswerRequirements { checksums: true, error_body: false };
-        let generation = self.coherence.admit_key(object.hash(), now).ok()?;
-        let ages = ages.at_most(self.coherence.doubted_age(object.hash()));
-        let known = self.attributes.get(
-            self.digests.attributes_key(object, None),
+        let generation = self.home.coherence.admit_key(object.hash(), now).ok()?;
+        let ages = ages.at_most(self.home.coherence.doubted_age(object.hash()));
+        let known = self.home.attributes.get(
+            self.pages.digests.attributes_key(object, None),
             generation,
             times,
             ages,
@@ -63,32 +63,20 @@ impl CacheWorker {
         )?;
         let ObjectPresence::Present(attributes) = known.found else { return None };
         let version = attributes.version.clone();
-        let digest = self.digests.digest_version(object, &version);
-        let block_len = self.geometry.block_len(version.bytes, BlockIndex(0));
+        let digest = self.pages.digests.digest_version(object, &version);
+        let block_len = self.checks.geometry.block_len(version.bytes, BlockIndex(0));
         let end = self
+            .checks
             .geometry
             .touched_pages(&(0..block_len))
             .end
             .min(wanted.first_page.saturating_add(wanted.pages));
         let mut here = ObjectHoldings { version, held_bytes: 0, missing_bytes: 0 };
         for page in wanted.first_page..end {
-            let is_here = self.is_page_here(digest, BlockIndex(0), page, look.tier);
+            let is_here = self.pages.is_page_here(digest, BlockIndex(0), page, look.tier);
             *(if is_here { &mut here.held_bytes } else { &mut here.missing_bytes }) +=
-                self.geometry.page_len(block_len, PageIndex(page));
+                self.checks.geometry.page_len(block_len, PageIndex(page));
         }
         Some(here)
-    }
-
-    /// Returns whether the page is here: on disk, or also in memory if `tier` is memory.
-    pub(super) fn is_page_here(
-        &self,
-        digest: VersionDigest,
-        block: BlockIndex,
-        page: u16,
-        tier: WarmTier,
-    ) -> bool {
-        let key: PageKey = digest.page_key(block, page);
-        tier == WarmTier::Memory && self.filler.memory_tier().holds_page(key)
-            || self.is_on_disk(key)
     }
 }

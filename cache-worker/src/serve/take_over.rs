@@ -3,8 +3,8 @@
 
 use verbs3_protocol::{TakeOver, TakeOverReply};
 
-use super::ServeRefusal;
 use crate::metrics::CountedRequest;
+use crate::serve_refusal::ServeRefusal;
 use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
 
@@ -15,21 +15,21 @@ impl CacheWorker {
     ) -> Result<TakeOverReply, ServeRefusal> {
         self.metrics.requests[CountedRequest::TakeOver].inc();
         let TakeOver { object, version, epoch, geometry, block, heat_bytes } = asked;
-        self.check_geometry(geometry)?;
-        let own = self.standing.current_epoch();
+        self.checks.check_geometry(geometry)?;
+        let own = self.home.standing.current_epoch();
         if own != epoch {
             // Only under the same map does this worker know the block's former owner.
             return Err(ServeRefusal::OtherMap { asked: epoch, own });
         }
-        let target = self.fill_target(object, version, TenantAccount::NOBODY)?;
-        if self.geometry.block_len(target.version.bytes, block) == 0 {
+        let target = self.pages.fill_target(object, version, TenantAccount::NOBODY)?;
+        if self.checks.geometry.block_len(target.version.bytes, block) == 0 {
             let object_bytes = target.version.bytes;
             return Err(ServeRefusal::BlockPastEnd { block: block.0, object_bytes });
         }
         // If this worker drains next, it hands the block over in turn.
         let heat_bytes = u32::try_from(heat_bytes).unwrap_or(u32::MAX);
-        self.heat.record_inherited(&target, block, heat_bytes, self.clock.now().as_secs());
-        let bytes = self.filler.take_over_block(target, block).await;
+        self.pages.heat.record_inherited(&target, block, heat_bytes, self.clock.now().as_secs());
+        let bytes = self.pages.filler.take_over_block(target, block).await;
         Ok(TakeOverReply { bytes })
     }
 }

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use verbs3_config::{ProcessRole, load_config, roles_in};
+use verbs3_config::{ProcessRole, RootSettings, load_config, roles_in};
+use verbs3_gateway::auth::{IdentitiesError, IdentityStore};
 
 use crate::arguments::config::ConfigArguments;
 use crate::process::MISCONFIGURED;
@@ -24,6 +25,10 @@ pub fn check_config(arguments: &ConfigArguments) -> ExitCode {
             for warning in &loaded.warnings {
                 println!("{warning}");
             }
+            if let Err(error) = check_identities(&loaded.config, &roles) {
+                println!("gateway.identities: {error}");
+                return ExitCode::from(MISCONFIGURED);
+            }
             match roles.is_empty() {
                 true => {
                     println!(
@@ -42,6 +47,16 @@ pub fn check_config(arguments: &ConfigArguments) -> ExitCode {
             }
             ExitCode::from(MISCONFIGURED)
         }
+    }
+}
+
+/// Reads the identities file of a gateway as its start would, where it is at hand: a configuration
+/// may be checked on another host.
+fn check_identities(config: &RootSettings, roles: &[ProcessRole]) -> Result<(), IdentitiesError> {
+    let named = config.gateway.identities.as_deref();
+    match named.filter(|path| roles.contains(&ProcessRole::Gateway) && path.exists()) {
+        Some(path) => IdentityStore::load_file(path).map(drop),
+        None => Ok(()),
     }
 }
 

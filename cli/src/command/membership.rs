@@ -59,7 +59,10 @@ pub fn run_worker_action(action: &WorkerAction) -> ExitCode {
                 }
                 WorkerAction::Undrain(_) => println!("{id} gets its slots back"),
                 WorkerAction::Forget(_) => {
-                    println!("{id} is out of the map once its lease is over")
+                    println!(
+                        "{id} is out of the map once its lease is over; one that still runs comes \
+                        back: drain it instead"
+                    )
                 }
             }
             ExitCode::SUCCESS

@@ -246,7 +246,7 @@ fn build_mount(
     let bucket = mount.ufs_bucket().unwrap_or(name).to_owned();
     Ok(mount::MountedBucket {
         name: name.clone(),
-        volume: verbs3_protocol::ObjectVolume::new(ufs.ufs_name(), &bucket),
+        volume: verbs3_protocol::ObjectVolume::new(ufs.store_name(), &bucket),
         ufs: ufs.clone(),
         bucket,
         prefix: prefix.clone(),

@@ -1,5 +1,6 @@
 //! What a setting is: where it is declared, in which notation, and what can be wrong with it. Each
-//! crate declares its own settings with this. Reads no file and no environment: see `verbs3-config`.
+//! crate declares its own settings with this. Reads no environment, and of files those of secrets
+//! alone: see `verbs3-config`.
 #![forbid(unsafe_code)]
 
 // The code that `#[derive(SettingsTable)]` writes names this crate.
@@ -19,7 +20,7 @@ pub use literal::toml_literal;
 pub use memory::MemorySettings;
 pub use problem::{ConfigError, ConfigProblem, ProblemSeverity, suggest_name};
 pub use quantity::{ByteSize, QuantityError, TimePeriod};
-pub use secret::{ConfigSecret, REDACTED, SecretError};
+pub use secret::{ConfigSecret, REDACTED, SecretError, read_bounded_text};
 pub use setting_origin::SettingOrigin;
 pub use settings_table::{
     PlainSetting, SettingContent, SettingDescription, SettingsTable, TableDescription, join_path,

@@ -1,6 +1,8 @@
 //! A text that must not appear in a log, an error or `config show`.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, Serializer};
@@ -13,6 +15,23 @@ pub const REDACTED: &str = "(redacted)";
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct ConfigSecret(String);
+
+/// Most bytes of a file with one secret.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
+/// Reads a text from a regular file of at most `bytes_max` bytes. A pipe would make its reader wait
+/// for ever, and a device may never end.
+pub fn read_bounded_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut text = String::new();
+    let read = File::open(path)?.take(bytes_max.saturating_add(1)).read_to_string(&mut text)?;
+    if read as u64 > bytes_max {
+        return Err(io::Error::other(format!("it is longer than {bytes_max} bytes")));
+    }
+    Ok(text)
+}
 
 /// Why a secret can't be had.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +55,7 @@ impl ConfigSecret {
 
     /// Reads a secret from a file; white space at the end is not part of it.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
-        let text = std::fs::read_to_string(path)
+        let text = read_bounded_text(path, SECRET_BYTES_MAX)
             .map_err(|source| SecretError::Unreadable { path: path.to_owned(), source })?;
         let text = text.trim_end();
         if text.is_empty() {
@@ -84,5 +103,13 @@ mod tests {
         std::fs::write(&path, "\n").unwrap();
         assert!(matches!(ConfigSecret::read(&path), Err(SecretError::Empty { .. })));
         assert!(matches!(ConfigSecret::read(folder.path()), Err(SecretError::Unreadable { .. })));
+        assert!(matches!(
+            ConfigSecret::read(Path::new("/dev/zero")),
+            Err(SecretError::Unreadable { .. })
+        ));
+        std::fs::write(&path, vec![b'x'; 100_000]).unwrap();
+        let error = ConfigSecret::read(&path).unwrap_err();
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(cause.as_deref(), Some("it is longer than 65536 bytes"));
     }
 }

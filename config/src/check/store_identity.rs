@@ -3,66 +3,66 @@
 //! the other.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use verbs3_settings::CheckFindings;
-use verbs3_ufs::{UfsKind, UfsSettings};
-
-/// Where a store is, however it is spelled. What name service or routing make of it is not known
-/// here.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum StoreLocation {
-    /// AWS itself, by whichever of its names; buckets of another region are not reached there.
-    Aws {
-        region: String,
-    },
-    Host {
-        host: String,
-        port: Option<u16>,
-    },
-}
+use verbs3_ufs::{StoreLocation, UfsKind, UfsSettings};
 
 pub(super) fn check_store_identity(list: &[UfsSettings], findings: &mut CheckFindings) {
-    let mut known: BTreeMap<(StoreLocation, &str), usize> = BTreeMap::new();
+    let mut known: BTreeMap<(StoreLocation, &str), (usize, &str)> = BTreeMap::new();
     // The folder of a local store is locked by whoever opens it.
     for (index, ufs) in list.iter().enumerate().filter(|(_, ufs)| ufs.kind == UfsKind::S3) {
-        let place = (store_location(ufs), ufs.namespace.as_str());
-        let Some(&first) = known.get(&place) else {
-            known.insert(place, index);
-            continue;
-        };
-        let path = if ufs.endpoint.is_some() { "endpoint" } else { "region" };
-        let other = if list[first].endpoint.is_some() { "endpoint" } else { "region" };
-        findings.add_error(
-            format!("ufs[{index}].{path}"),
-            format!(
-                "is the store of ufs[{first}].{other} too: an object would have two identities, and readers of one would miss writes of \
-                 the other; keep one [[ufs]], or set ufs[{index}].namespace if the two never show the same bucket"
-            ),
-        );
+        // A `store_id` adds to what the endpoint tells: two of them do not make one store two.
+        let endpoint = if ufs.endpoint.is_some() { "endpoint" } else { "region" };
+        let mut places = vec![(ufs.endpoint_location(), endpoint)];
+        if !ufs.store_id.is_empty() {
+            places.push((ufs.store_location(), "store_id"));
+        }
+        for (place, path) in places {
+            match known.entry((place, ufs.namespace.as_str())) {
+                Entry::Vacant(vacant) => drop(vacant.insert((index, path))),
+                Entry::Occupied(first) => {
+                    let (first, other) = first.get();
+                    findings.add_error(
+                        format!("ufs[{index}].{path}"),
+                        format!(
+                            "is the store of ufs[{first}].{other} too: an object would have two identities, and readers of one would miss writes of \
+                             the other; keep one [[ufs]], or set ufs[{index}].namespace if the two never show the same bucket"
+                        ),
+                    );
+                    break;
+                }
+            }
+        }
     }
 }
 
-fn store_location(ufs: &UfsSettings) -> StoreLocation {
-    let Some(endpoint) = &ufs.endpoint else {
-        return StoreLocation::Aws { region: ufs.region.clone() };
-    };
-    let (authority, standard) = match endpoint.split_once("://") {
-        Some(("https", rest)) => (rest, 443),
-        Some((_, rest)) => (rest, 80),
-        None => (endpoint.as_str(), 80),
-    };
-    let authority = authority.trim_end_matches('/').to_ascii_lowercase();
-    let (host, port) = match authority.rsplit_once(':') {
-        // Not the last group of an IPv6 address.
-        Some((host, port)) if !port.contains(']') => {
-            (host, port.parse::<u16>().ok().or(Some(standard)))
+/// A gateway that is its own store would ask itself until nothing is left to ask with.
+pub(super) fn check_own_endpoint(
+    list: &[UfsSettings],
+    listen: SocketAddr,
+    findings: &mut CheckFindings,
+) {
+    for (index, ufs) in list.iter().enumerate() {
+        let (Some(endpoint), StoreLocation::Host { host, port }) =
+            (&ufs.endpoint, ufs.endpoint_location())
+        else {
+            continue;
+        };
+        let standard = if endpoint.starts_with("https://") { 443 } else { 80 };
+        let address = match host.trim_start_matches('[').trim_end_matches(']') {
+            "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            host => host.parse().ok(),
+        };
+        let is_here = address.is_some_and(|address| {
+            address == listen.ip() || (listen.ip().is_unspecified() && address.is_loopback())
+        });
+        if is_here && port.unwrap_or(standard) == listen.port() {
+            findings.add_error(
+                format!("ufs[{index}].endpoint"),
+                format!("is this gateway's own address ({listen}); name the store behind it"),
+            );
         }
-        _ => (authority.as_str(), Some(standard)),
-    };
-    let host = host.trim_end_matches('.');
-    if host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn") {
-        return StoreLocation::Aws { region: ufs.region.clone() };
     }
-    // Both schemes at their own ports lead to one store, as far as anybody can tell.
-    StoreLocation::Host { host: host.to_owned(), port: port.filter(|port| *port != standard) }
 }

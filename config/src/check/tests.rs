@@ -181,7 +181,7 @@ fn values_of_the_wrong_type_say_what_is_wanted() {
     broken(
         "[gateway]",
         "[gateway]\nlisten = \"localhost\"",
-        &["gateway.listen: invalid socket address syntax"],
+        &["gateway.listen: is no IP address with a port, such as \"0.0.0.0:9000\""],
     );
 }
 

@@ -1,5 +1,7 @@
 //! Checks of `[worker]`.
 
+use std::net::SocketAddr;
+
 use super::check_device;
 use crate::cluster::ClusterSettings;
 use crate::process_role::ProcessRole;
@@ -61,6 +63,15 @@ fn check_place(advertise: Option<&str>, zone: &str, findings: &mut CheckFindings
             .is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().unwrap_or(0) == 0)
     {
         findings.add_error("worker.advertise", format!("{address:?} is not host:port"));
+    }
+    let is_nowhere = |address: &str| {
+        address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified())
+    };
+    if let Some(address) = advertise.filter(|address| is_nowhere(address)) {
+        findings.add_error(
+            "worker.advertise",
+            format!("{address:?} is every address of a host; name the one that others reach"),
+        );
     }
     if zone.len() > 256 || zone.chars().any(char::is_control) {
         findings.add_error("worker.zone", "is longer than 256 bytes or has control characters");

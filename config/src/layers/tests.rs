@@ -126,7 +126,7 @@ fn problems_of_the_environment_and_of_flags_say_so() {
         VERBS3_WORKER__FILL__IN_FLIGHT_MAX)",
         "ufs[5].name: the list has 0 entries; set entry 0 first (environment variable \
         VERBS3_UFS__5__NAME)",
-        "gateway.listen: invalid socket address syntax (flag --listen)",
+        "gateway.listen: is no IP address with a port, such as \"0.0.0.0:9000\" (flag --listen)",
     ] {
         assert!(problems.lines().any(|found| found == line), "{line}\nnot in\n{problems}");
     }

@@ -27,6 +27,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause after the coordinators refused: what a person has to see to, unless it passes sooner.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
+/// Longest time without an answer that is no warning yet: a map that comes into force refuses all
+/// for a moment. A lease may be shorter: a warning comes when half of it is over.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+
 /// Bytes of the names of the hot blocks that are told of: in JSON they may be six times as long,
 /// and a renewal that is too long would cost the lease.
 const HOT_NAMES_BYTES_MAX: usize = 64 << 10;
@@ -46,6 +50,8 @@ pub struct WorkerLeaseKeeper<W> {
     registration: WorkerRegistration,
     tenure: WorkerLease,
     registered: bool,
+    /// When the coordinators granted something last, or were asked first.
+    granted_last: Instant,
     /// Of the last activation: the next one comes after it.
     map: Option<Arc<PlacementMap>>,
     /// Finds the addresses of the last map's members. May be cancelled at any time.
@@ -71,6 +77,7 @@ impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
             registration,
             tenure,
             registered: false,
+            granted_last: Instant::now(),
             map: None,
             finding: None,
             hot_wish: None,
@@ -82,12 +89,14 @@ impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
     /// though it serves blocks.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut pause = GrowingPause::new(PAUSE_MIN, PAUSE_MAX);
+        self.granted_last = Instant::now();
         loop {
             let sent = BootLeaseClock.latest_now();
             let Some(asked) = stop.run_until_cancelled(self.request_lease()).await else { break };
             let rest = match asked {
                 Ok(granted) => {
                     self.registered = true;
+                    self.granted_last = Instant::now();
                     self.hot_wish = granted.hot;
                     pause.reset_pause();
                     let news = granted.prepare.is_some()
@@ -178,9 +187,8 @@ impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
                 refused_pause(error)
             }
             None => {
-                // The first may well be a map that is coming into force this moment.
-                if pause.peek_pause() == PAUSE_MIN {
-                    tracing::info!(%error, "no lease at the first try");
+                if self.granted_last.elapsed() < quiet_time(self.tenure.lease_length()) {
+                    tracing::info!(%error, "no lease at this try");
                 } else {
                     tracing::warn!(
                         %error,
@@ -298,6 +306,12 @@ impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
     }
 }
 
+/// Returns how long a worker may go without an answer before that is a warning.
+fn quiet_time(lease: Duration) -> Duration {
+    // A newcomer has no lease to lose.
+    if lease.is_zero() { QUIET_MAX } else { QUIET_MAX.min(lease / 2) }
+}
+
 /// Who is refused because of an older process' lease asks again once that is over.
 fn refused_pause(error: &AskError) -> Duration {
     let left_ms = match error {
@@ -314,6 +328,13 @@ mod tests {
     use crate::api::CoordinatorRefusal;
 
     use super::*;
+
+    #[test]
+    fn a_warning_comes_well_before_the_end_of_a_lease() {
+        let quiet = |seconds| quiet_time(Duration::from_secs(seconds));
+        assert_eq!((quiet(0), quiet(300)), (QUIET_MAX, QUIET_MAX));
+        assert_eq!((quiet(6), quiet(1)), (Duration::from_secs(3), Duration::from_millis(500)));
+    }
 
     #[test]
     fn who_is_refused_waits_for_the_end_of_the_older_lease() {

@@ -105,6 +105,11 @@ impl WorkerLease {
         }
     }
 
+    /// Returns how long a lease lasts; zero before the first one.
+    pub fn lease_length(&self) -> Duration {
+        self.lease
+    }
+
     /// Returns how long to pause before the next question if the coordinator did not wait.
     pub fn renewal_pause(&self) -> Duration {
         self.lease / RENEWALS / 8

@@ -23,7 +23,7 @@ pub struct PreloadMount {
 
 impl PreloadMount {
     pub(crate) fn object_volume(&self) -> ObjectVolume {
-        ObjectVolume::new(self.ufs.ufs_name(), &self.bucket)
+        ObjectVolume::new(self.ufs.store_name(), &self.bucket)
     }
 
     pub(crate) fn object_key(&self, ufs_key: &str) -> Arc<ObjectKey> {

@@ -100,7 +100,7 @@ impl ObjectAdmin {
         let whole = self.mounts.whole.iter().map(|mount| &mount.ufs);
         let fitting =
             named.chain(whole).filter(|found| ufs.is_none_or(|ufs| found.ufs_name() == ufs));
-        fitting.map(|found| ObjectVolume::new(found.ufs_name(), bucket)).collect()
+        fitting.map(|found| ObjectVolume::new(found.store_name(), bucket)).collect()
     }
 
     /// Returns the name that clients use. `None`: they have none, or the object is not cached.
@@ -167,7 +167,7 @@ impl ObjectAdmin {
         let home = self.tier.owner_ids(&object, BlockIndex(0)).into_iter().next().map(|id| id.0);
         Ok(ObjectView {
             path: path.to_owned(),
-            volume: object.volume.0.clone(),
+            volume: object.volume.to_string(),
             key: object.key.clone(),
             home,
             slot: object.home_slot().0,

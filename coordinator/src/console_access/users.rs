@@ -15,6 +15,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 use verbs3_file_changes::{FileChanges, LOOK_EVERY};
+use verbs3_settings::read_bounded_text;
 
 use super::roles::ConsoleRole;
 
@@ -192,7 +193,7 @@ fn read_table(path: &Path) -> Result<UserTable, ConsoleUsersError> {
     if fs::metadata(path).map_err(read)?.len() > FILE_BYTES_MAX {
         return Err(ConsoleUsersError::Long { path: owned() });
     }
-    let text = fs::read_to_string(path).map_err(read)?;
+    let text = read_bounded_text(path, FILE_BYTES_MAX).map_err(read)?;
     let file: UsersFile = toml::from_str(&text)
         .map_err(|source| ConsoleUsersError::Toml { path: owned(), source: Box::new(source) })?;
     if file.user.len() > USERS_MAX {

@@ -85,10 +85,21 @@ impl CoordinatorState {
         let id = registration.id.clone();
         require_own_name(asked, &id)?;
         let hot = HotBlockTable::report_wish(&self.options.settings.hot);
-        let granted = self
-            .change_membership(|cluster, now| cluster.register_worker(registration, now))
+        let address = registration.address.clone();
+        let (granted, other) = self
+            .change_membership(|cluster, now| {
+                let granted = cluster.register_worker(registration, now)?;
+                Ok((granted, cluster.other_at_address(&id, &address, now)))
+            })
             .await?;
         tracing::info!(worker = %id, "a worker has registered");
+        if let Some(other) = other {
+            tracing::warn!(
+                worker = %id, %other, address,
+                "a worker registers at the address of another one that lives; give each its own \
+                worker.advertise"
+            );
+        }
         let granted = WorkerLeaseGrant { hot, ..granted };
         Ok(CoordinatorResponse::from_json(StatusCode::OK, &granted))
     }

@@ -18,7 +18,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, Semaphore, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 
@@ -31,6 +32,8 @@ use super::{
 const LOCK: &str = "lock";
 /// Folder of the entry files.
 const ENTRIES: &str = "entries";
+/// From then on the log says that a write still waits for the disk.
+const WRITE_SLOW: Duration = Duration::from_secs(10);
 /// Number of bits for revisions within one opening.
 const OPENING_SHIFT: u32 = 40;
 
@@ -42,7 +45,11 @@ pub struct FileStore {
 struct FileStoreInner {
     name: String,
     entries: PathBuf,
+    /// Never held while the disk is written to, so that reads do not wait for the disk.
     state: Mutex<FileStoreState>,
+    /// A write holds it from its check until it is applied. A new leader takes it once: a write that
+    /// was allowed under the former leader is then applied before the new one reads.
+    turn: Arc<AsyncMutex<()>>,
     /// The single place of the leader.
     seat: Arc<Semaphore>,
     /// Held for its lock.
@@ -95,22 +102,36 @@ impl FileStore {
                 name,
                 entries,
                 state: Mutex::new(state),
+                turn: Arc::default(),
                 seat,
                 _lock: lock,
             }),
         })
     }
 
-    /// Changes the store on a thread that may block on the disk.
-    async fn apply_change<T: Send + 'static>(
+    /// Runs a write on a thread that may block on the disk. A write that has begun goes on if its
+    /// caller gives up.
+    async fn write_in_turn(
         &self,
-        change: impl FnOnce(&FileStoreInner, &mut FileStoreState) -> Result<T, ClusterStoreError>
-        + Send
-        + 'static,
-    ) -> Result<T, ClusterStoreError> {
+        turn: OwnedMutexGuard<()>,
+        write: impl FnOnce(&FileStoreInner) -> Result<(), ClusterStoreError> + Send + 'static,
+    ) -> Result<(), ClusterStoreError> {
         let inner = self.inner.clone();
-        let task = tokio::task::spawn_blocking(move || change(&inner, &mut inner.state.lock()));
-        task.await.unwrap_or_else(|error| {
+        let task = tokio::task::spawn_blocking(move || {
+            let written = write(&inner);
+            drop(turn);
+            written
+        });
+        let mut task = std::pin::pin!(task);
+        let written = match timeout(WRITE_SLOW, &mut task).await {
+            Ok(written) => written,
+            Err(_) => {
+                let (store, waited_s) = (&self.inner.name, WRITE_SLOW.as_secs());
+                tracing::warn!(store, waited_s, "the disk has not taken a write yet; see to it");
+                task.await
+            }
+        };
+        written.unwrap_or_else(|error| {
             let (store, outage) = (self.inner.name.clone(), StoreOutage::Panicked(Arc::new(error)));
             Err(ClusterStoreError::Unavailable { store, outage })
         })
@@ -178,24 +199,27 @@ impl ClusterStore for FileStore {
         fence: Option<&FencingToken>,
     ) -> Result<ClusterStoreRevision, ClusterStoreError> {
         validate_entry(key, &value)?;
-        let (key, fence) = (key.to_owned(), fence.cloned());
-        self.apply_change(move |inner, state| {
-            state.check_conditions(&key, expect, fence.as_ref())?;
+        let turn = self.inner.turn.clone().lock_owned().await;
+        let entry = {
+            let mut state = self.inner.state.lock();
+            state.check_conditions(key, expect, fence)?;
             // The revision is used up even if the write fails: it may have been written
             // nevertheless.
             state.revision += 1;
-            let entry = ClusterStoreEntry {
-                key: key.clone(),
-                value,
-                revision: ClusterStoreRevision(state.revision),
-            };
+            let revision = ClusterStoreRevision(state.revision);
+            ClusterStoreEntry { key: key.to_owned(), value, revision }
+        };
+        let revision = entry.revision;
+        self.write_in_turn(turn, move |inner| {
             entry_file::write_entry(&inner.entries, &entry)
-                .map_err(|error| inner.write_error(&key, error))?;
-            state.map.insert(key.clone(), entry);
-            state.notify_watches(&key);
-            Ok(ClusterStoreRevision(state.revision))
+                .map_err(|error| inner.write_error(&entry.key, error))?;
+            let mut state = inner.state.lock();
+            state.map.insert(entry.key.clone(), entry.clone());
+            state.notify_watches(&entry.key);
+            Ok(())
         })
-        .await
+        .await?;
+        Ok(revision)
     }
 
     async fn delete_entry(
@@ -204,13 +228,15 @@ impl ClusterStore for FileStore {
         expect: EntryPrecondition,
         fence: Option<&FencingToken>,
     ) -> Result<(), ClusterStoreError> {
-        let (key, fence) = (key.to_owned(), fence.cloned());
-        self.apply_change(move |inner, state| {
-            state.check_conditions(&key, expect, fence.as_ref())?;
-            if state.map.contains_key(&key) {
-                entry_file::remove_entry(&inner.entries, &key)
-                    .map_err(|error| inner.write_error(&key, error))?;
-                state.map.remove(&key);
+        let turn = self.inner.turn.clone().lock_owned().await;
+        self.inner.state.lock().check_conditions(key, expect, fence)?;
+        // Without an entry too: a write that failed may have left its file.
+        let key = key.to_owned();
+        self.write_in_turn(turn, move |inner| {
+            entry_file::remove_entry(&inner.entries, &key)
+                .map_err(|error| inner.write_error(&key, error))?;
+            let mut state = inner.state.lock();
+            if state.map.remove(&key).is_some() {
                 state.notify_watches(&key);
             }
             Ok(())
@@ -232,6 +258,7 @@ impl ClusterStore for FileStore {
         let seat = self.inner.seat.clone().acquire_owned().await;
         let Ok(seat) = seat else { return std::future::pending().await };
         let term = {
+            let _turn = self.inner.turn.lock().await;
             let mut state = self.inner.state.lock();
             state.term += 1;
             state.leader = Some(value.to_owned());
@@ -263,5 +290,42 @@ impl ClusterStore for FileStore {
 
     fn store_name(&self) -> &str {
         &self.inner.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn while_a_write_waits_for_the_disk_reads_go_on_and_no_leader_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FileStore::open_folder(folder.path()).unwrap();
+        let put =
+            |value| store.put_entry("k", Bytes::from_static(value), EntryPrecondition::Any, None);
+        put(b"before").await.unwrap();
+        let (disk, slow) = std::sync::mpsc::channel::<()>();
+        let turn = store.inner.turn.clone().lock_owned().await;
+        let mut writing = Box::pin(store.write_in_turn(turn, move |_| {
+            let _ = slow.recv();
+            Ok(())
+        }));
+        assert!(poll!(&mut writing).is_pending());
+        assert_eq!(store.get_entry("k").await.unwrap().unwrap().value, "before");
+        assert_eq!(store.list_entries("").await.unwrap().len(), 1);
+        let mut campaign = Box::pin(store.campaign_for_leader("me", Duration::from_secs(1)));
+        let mut next = Box::pin(put(b"after"));
+        assert!(poll!(&mut campaign).is_pending() && poll!(&mut next).is_pending());
+        // A caller that gives up does not end its write, nor its turn.
+        drop(writing);
+        assert!(poll!(&mut campaign).is_pending() && poll!(&mut next).is_pending());
+        drop(disk);
+        let leads = campaign.await.unwrap();
+        next.await.unwrap();
+        assert!(!leads.is_lost());
+        assert_eq!(store.get_entry("k").await.unwrap().unwrap().value, "after");
     }
 }

@@ -43,7 +43,10 @@ struct Pair {
 }
 
 const LEASE: Duration = Duration::from_secs(3);
+/// Lease of workers that no case leaves silent.
+const LONG_LEASE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(90);
+const SOON_MS: u64 = SOON.as_millis() as u64;
 
 fn secret() -> ClusterSecret {
     ClusterSecret::new("tests", "a secret of at least sixteen characters")
@@ -93,6 +96,10 @@ async fn start(store: SharedClusterStore) -> Running {
     start_at("127.0.0.1:0", store, |_| {}).await
 }
 
+async fn start_with_long_leases(store: SharedClusterStore) -> Running {
+    start_at("127.0.0.1:0", store, |options| options.settings.lease = TimePeriod(LONG_LEASE)).await
+}
+
 async fn start_at(
     address: &str,
     store: SharedClusterStore,
@@ -113,7 +120,7 @@ fn client(urls: &[&str], secrets: impl Into<ClusterSecrets>) -> Arc<CoordinatorC
         secrets: secrets.into(),
         tls: None,
         connect_deadline: Duration::from_secs(1),
-        deadline: Duration::from_secs(5),
+        deadline: Duration::from_secs(20),
     }))
 }
 

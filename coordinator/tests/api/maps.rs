@@ -10,7 +10,7 @@ use super::*;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_join_and_everybody_follows_the_map() {
     let folder = tempfile::tempdir().unwrap();
-    let running = start(file_store(&folder)).await;
+    let running = start_with_long_leases(file_store(&folder)).await;
     let client = client(&[&running.url], secret());
     let (follower, mut follows) = MapFollower::new(client.clone());
     let stop = CancellationToken::new();
@@ -98,7 +98,7 @@ async fn a_restart_goes_on_with_the_map_and_waits_for_leases() {
     let asking = client(&[&second.url], secret());
     let began = Instant::now();
     assert!(
-        matches!(map(&asking, 0, 5000).await, Some(MapAnswer::Membership(map)) if map.members.len() == 2)
+        matches!(map(&asking, 0, SOON_MS).await, Some(MapAnswer::Membership(map)) if map.members.len() == 2)
     );
     let unknown = loop {
         match renew(&asking, "a", Epoch(1), Epoch(0), Duration::ZERO).await {
@@ -141,14 +141,16 @@ async fn of_three_coordinators_one_leads_and_is_followed_when_it_ends() {
     let view: ClusterView = asking.get("/v1/cluster", Duration::ZERO).await.unwrap().unwrap();
     let leads =
         running.iter().position(|running| Some(&running.url) == view.leader.as_ref()).unwrap();
-    let Some(MapAnswer::Membership(before)) = map(&asking, 0, 5000).await else { panic!("no map") };
+    let Some(MapAnswer::Membership(before)) = map(&asking, 0, SOON_MS).await else {
+        panic!("no map")
+    };
     let ended = running.remove(leads);
     let began = Instant::now();
     ended.coordinator.shutdown().await;
     register(&asking, "b").await;
     println!("followed {:.1} s after its end began", began.elapsed().as_secs_f64());
     for url in running.iter().map(|running| running.url.as_str()) {
-        let Some(MapAnswer::Membership(after)) = map(&client(&[url], secret()), 0, 5000).await
+        let Some(MapAnswer::Membership(after)) = map(&client(&[url], secret()), 0, SOON_MS).await
         else {
             panic!("{url} knows no map")
         };

@@ -63,10 +63,10 @@ fn report_of(word: WriteNotice) -> ReportMessage {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     let folder = tempfile::tempdir().unwrap();
-    let running = start(file_store(&folder)).await;
+    let running = start_with_long_leases(file_store(&folder)).await;
     let (gateway, worker) = (client(&[&running.url], secret()), client(&[&running.url], secret()));
     register(&worker, "a").await;
-    let Some(MapAnswer::Membership(in_force)) = map(&worker, 0, 5000).await else {
+    let Some(MapAnswer::Membership(in_force)) = map(&worker, 0, SOON_MS).await else {
         panic!("no map")
     };
     let epoch = in_force.epoch;
@@ -177,7 +177,7 @@ async fn who_waits_for_a_worker_when_the_leader_ends_asks_the_next() {
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let (gateway, worker) = (client(&urls, secret()), client(&urls, secret()));
     register(&worker, "a").await;
-    let Some(MapAnswer::Membership(in_force)) = map(&worker, 0, 5000).await else {
+    let Some(MapAnswer::Membership(in_force)) = map(&worker, 0, SOON_MS).await else {
         panic!("no map")
     };
     let epoch = in_force.epoch;

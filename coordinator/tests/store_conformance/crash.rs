@@ -48,7 +48,10 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_is_torn() {
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let wait = Duration::from_millis(rand::rng().random_range(100..400));
+        let (first_done, writes) = std::sync::mpsc::channel();
         let killer = std::thread::spawn(move || {
+            // However long the start takes. An error: it has ended by itself, or hangs.
+            let _ = writes.recv_timeout(Duration::from_secs(120));
             std::thread::sleep(wait);
             child.kill().unwrap();
             child.wait().unwrap();
@@ -61,8 +64,10 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_is_torn() {
                 line[at + 5..].split(' ').filter_map(|word| word.parse().ok()).collect();
             if let [key, number, revision] = words[..] {
                 done.insert(key, (number, revision));
+                let _ = first_done.send(());
             }
         }
+        drop(first_done);
         killer.join().unwrap();
         let store = FileStore::open_folder(folder.path()).unwrap();
         for (key, (number, revision)) in &done {

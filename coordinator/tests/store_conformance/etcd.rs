@@ -59,7 +59,7 @@ pub fn options(endpoint: &str, prefix: &str) -> EtcdOptions {
         ca: None,
         identity: None,
         user: None,
-        deadline: Duration::from_secs(5),
+        deadline: Duration::from_secs(20),
     }
 }
 
@@ -105,8 +105,10 @@ pub fn start_with(name: &str, scheme: &str, more: &[String]) -> Etcd {
         ["--initial-cluster", &initial],
         ["--log-level", "error"],
     ];
-    let arguments: Vec<String> =
+    let mut arguments: Vec<String> =
         words.as_flattened().iter().map(ToString::to_string).chain(more.to_vec()).collect();
+    // Nothing here ends the machine, and a slow disk would end leases.
+    arguments.push("--unsafe-no-fsync".to_owned());
     Etcd { child: Mutex::new(spawn(&arguments)), endpoint: client, arguments }
 }
 

@@ -136,7 +136,7 @@ async fn members_that_are_away_are_turned_from() {
     // It takes connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = at(&TcpListener::bind("127.0.0.1:0").unwrap());
-    let deadline = Duration::from_secs(2);
+    let deadline = Duration::from_secs(5);
     // Until it is there.
     etcd::store(&real, "away").await;
     for endpoints in [[closed.clone(), at(&silent), real.clone()], [real, at(&silent), closed]] {

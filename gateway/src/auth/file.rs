@@ -31,12 +31,12 @@
 //! [^acl]: `private` and `bucket-owner-full-control` need no `acl` right.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use s3s::auth::SecretKey;
 use toml::{Table as Toml, Value};
+use verbs3_settings::read_bounded_text;
 use zeroize::Zeroizing;
 
 use super::identities::{AuthIdentity, IdentityFileProblem, IdentityRule, IdentityTable};
@@ -77,11 +77,9 @@ pub(super) fn secret_files(path: &Path) -> Vec<PathBuf> {
 }
 
 fn text_of(path: &Path) -> Result<Zeroizing<String>, String> {
-    let bytes = fs::metadata(path).map_err(|error| format!("can't be read: {error}"))?.len();
-    if bytes > FILE_BYTES_MAX {
-        return Err(format!("has {bytes} bytes; an identities file has at most {FILE_BYTES_MAX}"));
-    }
-    fs::read_to_string(path).map(Zeroizing::new).map_err(|error| format!("can't be read: {error}"))
+    read_bounded_text(path, FILE_BYTES_MAX)
+        .map(Zeroizing::new)
+        .map_err(|error| format!("can't be read: {error}"))
 }
 
 pub(super) fn parse_identities(
@@ -334,7 +332,7 @@ mod tests {
     #[test]
     fn a_file_with_both_kinds_of_secret_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("b.secret"), "from-a-file\n").unwrap();
+        std::fs::write(folder.path().join("b.secret"), "from-a-file\n").unwrap();
         let text = r#"
             [[identity]]
             access_key = "A"

@@ -1,6 +1,7 @@
 //! Which thread serves a connection: with a runtime for each thread, what a connection waits for
 //! wakes the thread that serves it, and no other. New connections go where the fewest are, so that
-//! a client's do not end up on one core.
+//! a client's do not end up on one core. A connection stays where it is: the streams of one HTTP/2
+//! connection share a thread.
 
 use std::io;
 use std::net::TcpStream as StdTcpStream;
@@ -65,14 +66,16 @@ impl MovedConnection {
 }
 
 /// Whether answering may keep a thread busy for milliseconds, which all other connections of the
-/// thread would notice: documents are read or written, of a thousand keys and more. Whole and
-/// partial objects are not among them. Names of one part are taken for a bucket's, which costs
-/// clients who put the bucket in the host name a hand-over.
+/// thread would notice: documents are read or written, of a thousand keys or parts. Objects, their
+/// parts, and short documents (ACL, tags) are not among them. Names of one part are taken for a
+/// bucket's, which costs clients who put the bucket in the host name a hand-over.
 pub(super) fn may_compute_long<B>(request: &Request<B>) -> bool {
     let plain = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE].contains(request.method());
     let mut parts = request.uri().path().trim_start_matches('/').splitn(2, '/');
     let has_key = parts.nth(1).is_some_and(|key| !key.is_empty());
-    !(plain && has_key)
+    let lists = |query: &str| query.contains("uploadId=") || query.contains("attributes");
+    let lists_parts = request.method() == Method::GET && request.uri().query().is_some_and(lists);
+    !plain || !has_key || lists_parts
 }
 
 #[cfg(test)]
@@ -117,6 +120,7 @@ mod tests {
             ("GET", "/data/?list-type=2"),
             ("POST", "/data?delete"),
             ("POST", "/data/a?uploadId=u"),
+            ("GET", "/data/a?max-parts=1000&uploadId=u"),
             ("DELETE", "/data?policy"),
         ] {
             assert!(asks(method, path), "{method} {path}");

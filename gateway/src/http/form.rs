@@ -28,6 +28,7 @@ use tokio::time::timeout;
 use self::fields::{FormError, FormHead, MultipartForm};
 use super::HostDomains;
 use super::inbound_body::InboundBody;
+use super::xml_references::with_references;
 use crate::auth::IdentityStore;
 use crate::exchange::HttpExchange;
 use crate::tenant_places::{TenantPlace, TenantPlaces};
@@ -383,10 +384,12 @@ impl FormResponsePlan {
         } else if self.status == StatusCode::CREATED {
             let [location, bucket, key, etag] =
                 [&location, &self.bucket, &self.key, &etag].map(|text| escape_xml(text));
-            body = Body::from(format!(
+            let document = format!(
                 "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse><Location>{location}</Location>\
                  <Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>{etag}</ETag></PostResponse>"
-            ));
+            );
+            let written = with_references(document.as_bytes());
+            body = Body::from(written.unwrap_or_else(|| document.into_bytes()));
             parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         }
         // The value is escaped, or the client itself sent it as a host and a URL.

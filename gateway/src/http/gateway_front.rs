@@ -29,6 +29,7 @@ use super::presigned;
 use super::request_body::HttpRequestBody;
 use super::sigv2;
 use super::sigv4::{self, UnsignedHeaders};
+use super::xml_references::write_references;
 use crate::cors::{CorsRequester, CorsResponder};
 use crate::exchange::{HttpExchange, RequestPlaces, TenantBounds};
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
@@ -123,6 +124,7 @@ impl GatewayFront {
             ))
             .await;
         }
+        write_references(&mut response, exchange.operation_name());
         self.complete_answer(&mut response, &mut ending);
         // A client that expects 100 Continue may take another answer for the next request's.
         // botocore does, and then waits for a minute. Closing the connection gives it a new one.

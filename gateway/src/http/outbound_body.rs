@@ -19,7 +19,6 @@ use super::connection_caller::CallerVisit;
 use super::outbound_queue::{AnswerRest, QueuedAnswer};
 use crate::exchange::HttpExchange;
 use crate::metrics::GatewayHttpMetrics;
-use crate::operation_table::TABLE;
 use crate::write::body_budget::{BodyBudget, BodyPlace};
 
 /// Largest body in memory that holds no admission: it costs no more than the connection that it
@@ -127,8 +126,7 @@ impl RequestEnding {
     /// Returns the request's trace attributes, by OpenTelemetry's names where there are some.
     fn trace_facts(&self) -> RequestFacts {
         let cx = &self.exchange.cx;
-        let operation =
-            self.exchange.row.get().and_then(|&index| TABLE.get(index)).map(|row| row.name);
+        let operation = self.exchange.operation_name();
         let mut attributes = vec![
             KeyValue::new("http.request.method", self.method.to_string()),
             KeyValue::new("http.response.status_code", i64::from(self.status)),
@@ -250,7 +248,7 @@ impl Drop for RequestEnding {
                     Level::$level,
                     request = %cx.request_id(),
                     method = %self.method,
-                    op = operation.and_then(|index| TABLE.get(index)).map_or("none", |row| row.name),
+                    op = self.exchange.operation_name().unwrap_or("none"),
                     bucket,
                     key,
                     path,

@@ -105,10 +105,7 @@ impl HttpListener {
 }
 
 /// All listeners of a gateway.
-pub(crate) struct HttpServer {
-    shared: Arc<HttpServerInner>,
-    tasks: TaskTracker,
-}
+pub(crate) struct HttpServer(Arc<HttpServerInner>);
 
 struct HttpServerInner {
     front: Arc<GatewayFront>,
@@ -124,6 +121,8 @@ struct HttpServerInner {
     handshake_max: Duration,
     stall_max: Duration,
     download_min: RateMin,
+    /// Connections, and requests that are answered elsewhere.
+    tasks: TaskTracker,
     /// Ends the acceptance of connections and requests.
     stop: CancellationToken,
     /// Ends all connections.
@@ -176,15 +175,16 @@ impl HttpServer {
             handshake_max: timeouts.tls_handshake.0,
             stall_max: timeouts.write_stall.0,
             download_min: settings.download_rate_min(),
+            tasks: TaskTracker::new(),
             stop,
             cut: CancellationToken::new(),
         };
-        Self { shared: Arc::new(shared), tasks: TaskTracker::new() }
+        Self(Arc::new(shared))
     }
 
     /// Accepts connections until the shutdown. The stop token ends the tasks.
     pub fn serve_listener(&self, listener: HttpListener) {
-        let (shared, tasks) = (self.shared.clone(), self.tasks.clone());
+        let shared = self.0.clone();
         if let Some(tls) = &listener.tls {
             let (metrics, pair) = (shared.front.metrics.clone(), tls.clone());
             metrics.tls_not_after.set(tls.not_after());
@@ -192,31 +192,25 @@ impl HttpServer {
                 metrics.tls_reloads[outcome].inc();
                 metrics.tls_not_after.set(pair.not_after());
             };
-            self.tasks.spawn(tls.clone().follow_files(count_reload, shared.stop.clone()));
+            shared.tasks.spawn(tls.clone().follow_files(count_reload, shared.stop.clone()));
         }
-        self.tasks.spawn(async move { accept_connections(listener, shared, tasks).await });
+        self.0.tasks.spawn(async move { accept_connections(listener, shared).await });
     }
 
     /// Waits for requests under way; cuts what is left after `drain_max`. The stop token must have
     /// been cancelled.
     pub async fn drain_requests(&self, drain_max: Duration) {
-        self.tasks.close();
-        if timeout(drain_max, self.tasks.wait()).await.is_err() {
-            warn!(
-                connections = self.tasks.len(),
-                "connections are cut: their requests did not end in time"
-            );
-            self.shared.cut.cancel();
-            self.tasks.wait().await;
+        let HttpServerInner { tasks, cut, .. } = &*self.0;
+        tasks.close();
+        if timeout(drain_max, tasks.wait()).await.is_err() {
+            warn!(left = tasks.len(), "connections are cut: their requests did not end in time");
+            cut.cancel();
+            tasks.wait().await;
         }
     }
 }
 
-async fn accept_connections(
-    listener: HttpListener,
-    shared: Arc<HttpServerInner>,
-    tasks: TaskTracker,
-) {
+async fn accept_connections(listener: HttpListener, shared: Arc<HttpServerInner>) {
     while let Some(accepted) = shared.stop.run_until_cancelled(listener.socket.accept()).await {
         let (socket, address) = match accepted {
             Ok((socket, address)) => (socket, address.ip()),
@@ -235,19 +229,19 @@ async fn accept_connections(
         }
         let tls = listener.tls.as_ref().map(|tls| tls.tls_acceptor());
         let Some(place) = listener.threads.take_place() else {
-            tasks.spawn(serve_connection(socket, tls, shared.clone(), admitted));
+            shared.tasks.spawn(serve_connection(socket, tls, shared.clone(), admitted));
             continue;
         };
-        let (shared, runtime) = (shared.clone(), place.runtime.clone());
+        let (of_connection, runtime) = (shared.clone(), place.runtime.clone());
         let moved = MovedConnection::leave_thread(socket);
         let served = async move {
             let _place = place;
             match moved.and_then(MovedConnection::join_thread) {
-                Ok(socket) => serve_connection(socket, tls, shared, admitted).await,
+                Ok(socket) => serve_connection(socket, tls, of_connection, admitted).await,
                 Err(error) => warn!(%error, "a connection could not be served by its thread"),
             }
         };
-        tasks.spawn_on(served, &runtime);
+        shared.tasks.spawn_on(served, &runtime);
     }
 }
 
@@ -345,21 +339,21 @@ async fn serve_requests<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (front, caller) = (shared.front.clone(), peer.caller.clone());
-    // Of a connection that has a thread to itself.
+    // A thread that serves connections alone leaves long work to the shared runtime.
     let aside = Some(&shared.runtime).filter(|runtime| runtime.id() != Handle::current().id());
-    let aside = aside.cloned();
+    let aside = aside.map(|runtime| (runtime.clone(), shared.tasks.clone()));
     let service = service_fn(move |request: Request<Incoming>| {
         let (front, peer) = (front.clone(), peer.clone());
         let version = request.version();
         let request = request.map(|body| HttpRequestBody::new(body, version, &peer.progress));
         let elsewhere = aside.clone().filter(|_| may_compute_long(&request));
         async move {
-            let Some(runtime) = elsewhere else {
+            let Some((runtime, tasks)) = elsewhere else {
                 return front.serve_request(request, peer, scheme).await;
             };
             let serving = async move { front.serve_request(request, peer, scheme).await };
-            // Is told to end when the connection does.
-            match AbortOnDropHandle::new(runtime.spawn(serving)).await {
+            // Is told to end when the connection does; the shutdown waits for its end.
+            match AbortOnDropHandle::new(tasks.spawn_on(serving, &runtime)).await {
                 Ok(served) => served,
                 Err(ended) => std::panic::resume_unwind(
                     ended.try_into_panic().unwrap_or_else(|ended| Box::new(ended)),

@@ -42,7 +42,7 @@ impl OpenStore {
         let mount = Arc::new(MountedBucket {
             name: bucket.to_owned(),
             bucket: bucket.to_owned(),
-            volume: ObjectVolume::new(self.pattern.ufs.ufs_name(), bucket),
+            volume: ObjectVolume::new(self.pattern.ufs.store_name(), bucket),
             ..self.pattern.clone()
         });
         let mut made = self.made.write();

@@ -29,6 +29,6 @@ pub(crate) struct ReadMetrics {
     pub(super) reopens: IntCounter,
     /// Bytes admitted under bytes_in_flight_max.
     pub(super) bytes_in_flight: IntGauge,
-    /// Reads past the tier under way, of ufs_bypass_in_flight_max.
+    /// Reads past the tier under way, of `gateway.read.bypass_in_flight_max`.
     pub(super) bypasses_in_flight: IntGauge,
 }

@@ -446,8 +446,8 @@ impl FetchSubject {
         Box::pin(async move { shared.tier.tell_version_gone(&object, &version).await })
     }
 
-    /// Reads a range from the UFS, bounded by `ufs_bypass_in_flight_max`. The answer is checked
-    /// against the version.
+    /// Reads a range from the UFS, bounded by `gateway.read.bypass_in_flight_max`. The answer is
+    /// checked against the version.
     fn read_at_ufs(&self, range: Range<u64>) -> UfsRest {
         let Self { shared, cx, mount, object, version, version_named } = self.clone();
         shared.metrics.fallback_spans.inc();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use s3s::dto::{GetObjectAclInput, GetObjectAclOutput};
+use s3s::dto::{GetObjectAclInput, GetObjectAclOutput, ListObjectsV2Input, ListObjectsV2Output};
 use s3s::{S3, S3Request, S3Response, S3Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -185,23 +185,59 @@ impl S3 for Silent {
     ) -> S3Result<S3Response<GetObjectAclOutput>> {
         std::future::pending().await
     }
+
+    async fn list_objects_v2(
+        &self,
+        _: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        std::future::pending().await
+    }
 }
 
-#[tokio::test]
-async fn a_client_that_hangs_up_before_there_is_an_answer_leaves_nothing_in_flight() {
-    let stage = Stage::start_with(|setup| {
+async fn start_silent() -> Stage {
+    Stage::start_with(|setup| {
         let ufs = Ufs::new(Arc::new(Silent), UfsSettings::with_name("silent"));
         setup.mounts = vec![mount("silent", ufs, "silent", "")];
     })
-    .await;
-    let metrics =
-        || prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
-    let (head, _) = Request::new("GET", "/silent/k").query("acl=").signed(&stage.host());
-    let mut socket = TcpStream::connect(stage.address).await.unwrap();
-    socket.write_all(head.as_bytes()).await.unwrap();
-    until(|| metrics().contains("verbs3_gateway_requests_in_flight 1")).await;
-    drop(socket);
-    until(|| metrics().contains("verbs3_gateway_requests_in_flight 0")).await;
-    let counted = "verbs3_gateway_requests_total{op=\"GetObjectAcl\",status=\"none\"} 1";
-    assert!(metrics().contains(counted), "{}", metrics());
+    .await
+}
+
+fn has_metric(stage: &Stage, line: &str) -> bool {
+    let text = prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+    text.lines().any(|shown| shown == line)
+}
+
+/// One is answered by the connection's thread, if it has one, and one by the shared runtime.
+#[tokio::test]
+async fn a_client_that_hangs_up_before_there_is_an_answer_leaves_nothing_in_flight() {
+    let stage = start_silent().await;
+    for (operation, path, query) in
+        [("GetObjectAcl", "/silent/k", "acl="), ("ListObjectsV2", "/silent", "list-type=2")]
+    {
+        for (count, address) in [(1, stage.address), (2, stage.on_threads)] {
+            let (head, _) = Request::new("GET", path).query(query).signed(&stage.host());
+            let mut socket = TcpStream::connect(address).await.unwrap();
+            socket.write_all(head.as_bytes()).await.unwrap();
+            until(|| has_metric(&stage, "verbs3_gateway_requests_in_flight 1")).await;
+            drop(socket);
+            until(|| has_metric(&stage, "verbs3_gateway_requests_in_flight 0")).await;
+            let counted = format!("{{op=\"{operation}\",status=\"none\"}} {count}");
+            let counted = format!("verbs3_gateway_requests_total{counted}");
+            until(|| has_metric(&stage, &counted)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_cuts_what_does_not_end_and_waits_for_its_end() {
+    for on_threads in [false, true] {
+        let stage = start_silent().await;
+        let (head, _) = Request::new("GET", "/silent").query("list-type=2").signed(&stage.host());
+        let address = if on_threads { stage.on_threads } else { stage.address };
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(head.as_bytes()).await.unwrap();
+        until(|| has_metric(&stage, "verbs3_gateway_requests_in_flight 1")).await;
+        stage.gateway.shutdown(Duration::from_millis(10)).await;
+        assert!(has_metric(&stage, "verbs3_gateway_requests_in_flight 0"), "{on_threads}");
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use s3s::dto::{CreateBucketInput, HeadObjectInput};
 use s3s::{S3, S3Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{AttributeFreshness, MountTable, MountedBucket, WriteCoherence};
 use verbs3_gateway::{
@@ -143,17 +144,37 @@ pub struct Setup {
 
 pub struct Stage {
     pub address: SocketAddr,
+    /// The same service, whose connections have threads of their own.
+    pub on_threads: SocketAddr,
     pub gateway: GatewayService,
     pub store: LocalStore,
     pub homes: Arc<TestHomes>,
     pub registry: Registry,
+    exchanges: AtomicUsize,
     _folder: tempfile::TempDir,
+    _threads: ServingThreads,
+}
+
+/// Runtimes of one thread each.
+struct ServingThreads(Vec<Runtime>);
+
+impl ServingThreads {
+    fn start() -> Self {
+        let runtime = |_| Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        Self((0..2).map(runtime).collect::<Result<_, _>>().unwrap())
+    }
+}
+
+impl Drop for ServingThreads {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Runtime::shutdown_background);
+    }
 }
 
 pub fn mount(name: &str, ufs: Ufs, bucket: &str, prefix: &str) -> MountedBucket {
     MountedBucket {
         name: name.to_owned(),
-        volume: ObjectVolume::new(ufs.ufs_name(), bucket),
+        volume: ObjectVolume::new(ufs.store_name(), bucket),
         ufs,
         bucket: bucket.to_owned(),
         prefix: prefix.to_owned(),
@@ -227,12 +248,28 @@ impl Stage {
             homes.clone(),
         )
         .unwrap();
-        let listener =
-            HttpListener::bind("127.0.0.1:0".parse().unwrap(), setup.tls.as_ref()).await.unwrap();
-        let address = listener.local_address().unwrap();
+        let listen = async |tls| {
+            let listener = HttpListener::bind("127.0.0.1:0".parse().unwrap(), tls).await.unwrap();
+            (listener.local_address().unwrap(), listener)
+        };
+        let (address, listener) = listen(setup.tls.as_ref()).await;
         gateway.serve_s3(listener);
+        let threads = ServingThreads::start();
+        let (on_threads, listener) = listen(None).await;
+        let handles = threads.0.iter().map(|runtime| runtime.handle().clone()).collect();
+        gateway.serve_s3(listener.served_by(handles));
         gateway.open_lending().unwrap();
-        Self { address, gateway, store, homes, registry, _folder: folder }
+        Self {
+            address,
+            on_threads,
+            gateway,
+            store,
+            homes,
+            registry,
+            exchanges: AtomicUsize::new(0),
+            _folder: folder,
+            _threads: threads,
+        }
     }
 
     pub fn host(&self) -> String {
@@ -258,8 +295,11 @@ impl Stage {
         .await
     }
 
+    /// Sends what it is given, in turn to each of the two listeners.
     pub async fn exchange(&self, head: &str, body: &[u8]) -> Answer {
-        let mut socket = TcpStream::connect(self.address).await.unwrap();
+        let first = self.exchanges.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        let address = if first { self.address } else { self.on_threads };
+        let mut socket = TcpStream::connect(address).await.unwrap();
         socket.write_all(head.as_bytes()).await.unwrap();
         // A refusal may come, and the connection close, before all is sent.
         let _ = socket.write_all(body).await;

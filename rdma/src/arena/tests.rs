@@ -96,7 +96,7 @@ fn an_arena_below_one_extent_names_the_setting_to_raise() {
     })
     .err()
     .unwrap();
-    assert!(error.to_string().contains("raise memory.capacity"));
+    assert!(error.to_string().contains("raise gateway.memory.capacity"));
 }
 
 #[test]

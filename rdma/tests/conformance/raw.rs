@@ -2,6 +2,7 @@
 //! cases, and pins the layout down. Nothing here is shared with the code under test.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -230,9 +231,14 @@ pub async fn let_in<S: AsyncRead + AsyncWrite + Unpin>(
 pub struct RawServer;
 
 impl RawServer {
+    /// The connection waits long for acknowledgements.
     pub async fn pair() -> (Arc<dyn PeerConnection>, RawEnd) {
+        Self::pair_within(Duration::from_secs(60)).await
+    }
+
+    pub async fn pair_within(cancel_ack_deadline: Duration) -> (Arc<dyn PeerConnection>, RawEnd) {
         let mut options = options();
-        options.calls.settings.cancel_ack_deadline = TimePeriod::from_millis(500);
+        options.calls.settings.cancel_ack_deadline = TimePeriod(cancel_ack_deadline);
         let (connection, end) = Self::meet(options, VERSION, SECRET).await;
         (connection.unwrap(), end)
     }

@@ -34,7 +34,7 @@ use crate::settings::{CredentialsKind, UfsDeadlinesSettings, UfsSettings};
 #[derive(Debug, thiserror::Error)]
 #[error(
     "all {limit} connections are in use and none came free within {waited_ms} ms; raise \
-    connections_max or slow down"
+    ufs.limits.connections_max or slow down"
 )]
 pub(super) struct NoPlace {
     limit: usize,

@@ -1,6 +1,11 @@
 //! Says why the gateway has to ask the UFS itself.
 
+use verbs3_doors::RareWarning;
 use verbs3_metrics::MetricLabel;
+
+/// A cluster whose processes differ refuses every read; one warning of it a second is enough. The
+/// metric of the bypasses counts them all.
+pub(crate) static MISCONFIGURED: RareWarning = RareWarning::new();
 
 /// Reason why the gateway has to ask the UFS itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, MetricLabel)]

@@ -23,7 +23,7 @@ use crate::asking::worker::{REPEATS_MAX, TierWorker};
 use crate::asking::worker_asker::WorkerAsker;
 use crate::asking::worker_map::{HotBlockDraw, TierWorkerMap};
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
-use crate::reading::bypass::BypassReason;
+use crate::reading::bypass::{BypassReason, MISCONFIGURED};
 use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, TierLeaseTable};
 use crate::reading::leased_opening::LeasedOpening;
 use crate::reading::map_agreement::{MapAgreement, MapAgreementWait};
@@ -372,9 +372,11 @@ impl ObjectOpener {
             RefusalKind::UnknownVolume
             | RefusalKind::GeometryMismatch(_)
             | RefusalKind::Malformed => {
-                tracing::warn!(worker = %home.id, object = %request.object, kind = ?refusal.kind, reason = %refusal.reason,
-                    "a worker refused to open an object; gateway and worker must have the same ufs \
-                    table, block and page size, and version");
+                if MISCONFIGURED.may_warn(std::time::Instant::now()) {
+                    tracing::warn!(worker = %home.id, object = %request.object, kind = ?refusal.kind, reason = %refusal.reason,
+                        "a worker refused to open an object; gateway and worker must have the same \
+                        ufs table, block and page size, and version");
+                }
                 BypassReason::Misconfigured
             }
             RefusalKind::Denied => {

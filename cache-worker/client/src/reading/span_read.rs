@@ -26,7 +26,7 @@ use crate::asking::worker::REPEATS_MAX;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::asking::worker_map::{CandidateQueue, HotBlockDraw, SpanCandidate, TierWorkerMap};
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
-use crate::reading::bypass::BypassReason;
+use crate::reading::bypass::{BypassReason, MISCONFIGURED};
 use crate::reading::lease_table::TierLeaseTable;
 
 /// Next item of a span's read. After anything but `Bytes` nothing more comes.
@@ -349,11 +349,13 @@ impl SpanRead {
         leg.attempt.worker.health.note_success();
         self.reader.asker.metrics.count_call(CallKind::Read, CallOutcome::Refused);
         let misconfigured = |what| {
-            tracing::warn!(
-                worker = %leg.attempt.worker.id, object = %self.request.object,
-                reason = %refusal.reason,
-                "{what}"
-            );
+            if MISCONFIGURED.may_warn(std::time::Instant::now()) {
+                tracing::warn!(
+                    worker = %leg.attempt.worker.id, object = %self.request.object,
+                    reason = %refusal.reason,
+                    "{what}"
+                );
+            }
             BypassReason::Misconfigured
         };
         self.reason = match &refusal.kind {

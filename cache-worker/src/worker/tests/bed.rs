@@ -319,9 +319,9 @@ impl Bed {
     /// What a leak would show: memory that neither the index nor anyone else accounts for.
     pub(super) async fn assert_nothing_leaked(self) {
         self.worker.shutdown().await;
-        let (_, held) = self.worker.filler.memory_tier().held_totals();
+        let (_, held) = self.worker.pages.filler.memory_tier().held_totals();
         assert_eq!(
-            self.worker.filler.pages_in_flight(),
+            self.worker.pages.filler.pages_in_flight(),
             0,
             "pages in flight after the end of all tasks"
         );

@@ -28,7 +28,7 @@ fn bed(folder: &TempDir, store: &Arc<Store>, mode: InProcessMode, mebibytes: usi
 }
 
 fn disk(bed: &Bed) -> &crate::disk::DiskTier {
-    bed.worker.filler.disk_tier().unwrap()
+    bed.worker.pages.filler.disk_tier().unwrap()
 }
 
 /// Objects of some sizes, some in several blocks.
@@ -133,7 +133,7 @@ async fn what_memory_has_no_place_for_is_read_from_disk_and_not_from_the_store()
         assert!(verdicts.iter().all(|&verdict| verdict == CacheVerdict::Hit), "{verdicts:?}");
     }
     assert_eq!(store.body_bytes(), bytes);
-    let memory = bed.worker.filler.memory_tier().held_totals().1;
+    let memory = bed.worker.pages.filler.memory_tier().held_totals().1;
     assert!(memory <= 8 << 20, "{memory}");
     bed.assert_nothing_leaked().await;
 }

@@ -165,7 +165,7 @@ async fn a_fill_that_nobody_has_waited_for_a_while_stops_at_a_page_border() {
     reader.next().await.unwrap();
     drop(reader);
     // A page comes each time that such a while is over.
-    while bed.worker.filler.pages_in_flight() > 0 {
+    while bed.worker.pages.filler.pages_in_flight() > 0 {
         bed.clock.advance_time(WorkerFillSettings::default().unwanted_max.0);
         drip.add_permits((PAGE / (64 << 10)) as usize);
         for _ in 0..50 {
@@ -192,7 +192,7 @@ async fn a_reader_that_comes_back_for_the_rest_soon_finds_the_fill_going_on() {
     drop(first);
     // Some pages come while nobody waits.
     drip.add_permits(2 * (PAGE / (64 << 10)) as usize);
-    while bed.worker.filler.pages_in_flight() > 14 {
+    while bed.worker.pages.filler.pages_in_flight() > 14 {
         tokio::task::yield_now().await;
     }
     let second = bed.call(&WorkerRequest::Read(read("k", &stored, 0, PAGE as u32..BLOCK as u32)));
@@ -210,7 +210,7 @@ async fn read_ahead_is_part_of_the_same_request_and_bounded() {
     let page = PAGE as u32;
     let ahead = ReadMessage { ahead_bytes: 3 * page, ..read("k", &stored, 1, 0..page) };
     assert_eq!(bed.read(ahead).await.bytes.len(), PAGE as usize);
-    while bed.worker.filler.pages_in_flight() > 0 {
+    while bed.worker.pages.filler.pages_in_flight() > 0 {
         tokio::task::yield_now().await;
     }
     assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((1, 0), 4 * PAGE));
@@ -257,11 +257,11 @@ async fn the_reader_of_a_fill_is_no_second_use_of_its_pages() {
     let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(1, BLOCK);
     bed.store.put("k", stored.clone());
-    let digest = bed.worker.digests.digest_version(&object("k"), &version(&stored));
+    let digest = bed.worker.pages.digests.digest_version(&object("k"), &version(&stored));
     for uses in 0..3 {
         assert!(bed.read(read("k", &stored, 0, 0..BLOCK as u32)).await.refused().is_none());
         let heat = |page| {
-            bed.worker.filler.memory_tier().page_heat(digest.page_key(BlockIndex(0), page), 0)
+            bed.worker.pages.filler.memory_tier().page_heat(digest.page_key(BlockIndex(0), page), 0)
         };
         let found: Vec<u8> = (0..16).map(|page| heat(page).unwrap().uses).collect();
         assert_eq!(found, [uses; 16]);

@@ -26,7 +26,7 @@ use super::bed::{
     BLOCK, Bed, BedWorker, PAGE, coordinated, map, modes, object, open, read, read_from, with_disk,
 };
 use super::store::Stored;
-use crate::membership::MapActivation;
+use crate::coordination::MapActivation;
 use crate::metrics::{FormerResult, PageDirection};
 use verbs3_settings::TimePeriod;
 
@@ -66,9 +66,26 @@ struct NewOwner {
 
 impl NewOwner {
     fn before(peer: TransportPeer) -> Self {
+        Self::before_with(peer, neighbour_options())
+    }
+
+    /// Waits for the former owner however slow the machine is.
+    fn patient(service: Arc<dyn CallService>, mode: InProcessMode) -> Self {
+        let long = Duration::from_secs(60);
+        let options = NeighbourOptions {
+            wait_max: long,
+            silence_max: long,
+            deadline: long,
+            ..neighbour_options()
+        };
+        let connection = InProcess::open_connection(service, mode);
+        Self::before_with(TransportPeer::for_local_connection(connection), options)
+    }
+
+    fn before_with(peer: TransportPeer, options: NeighbourOptions) -> Self {
         let (bed, landings) =
             (Bed::with(InProcessMode::Share, 32, asking_former_owners()), map(16));
-        let neighbours = NeighbourClient::new(neighbour_options(), landings.clone());
+        let neighbours = NeighbourClient::new(options, landings.clone());
         neighbours.adopt_peers(&HashMap::from([(id("b"), Arc::new(peer))]));
         bed.worker.set_neighbours(neighbours);
         let made = Self { bed, landings };
@@ -485,8 +502,10 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that
     old.store.put("warm", warm.clone());
     old.open(open("k", ALL)).await;
     old.open(open("warm", ALL)).await;
-    let new =
-        NewOwner::with(old.worker.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
+    let new = NewOwner::patient(
+        old.worker.clone(),
+        InProcessMode::Copy(InProcessFaults::without_faults()),
+    );
     for (key, stored) in [("k", &hot), ("warm", &warm)] {
         new.bed.store.put(key, stored.clone());
     }
@@ -548,14 +567,16 @@ async fn pages_that_the_former_owner_has_only_on_disk_are_given_too() {
         old.read(read("k", &stored, block, 0..(BLOCK - 1000) as u32)).await;
         // The queue has room for a block: the next one's pages would be dropped where the writer is
         // slow.
-        old.worker.filler.disk_tier().unwrap().settle();
+        old.worker.pages.filler.disk_tier().unwrap().settle();
     }
     old.read(read("k", &stored, 0, 0..BLOCK as u32)).await;
     old.worker.shutdown().await;
     drop(old);
     let old = Bed::with(InProcessMode::Share, 32, with_disk(folder.path(), 64));
-    let new =
-        NewOwner::with(old.worker.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
+    let new = NewOwner::patient(
+        old.worker.clone(),
+        InProcessMode::Copy(InProcessFaults::without_faults()),
+    );
     new.bed.store.put("k", stored.clone());
     let request =
         WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
@@ -563,7 +584,7 @@ async fn pages_that_the_former_owner_has_only_on_disk_are_given_too() {
     new.read_all("k", &stored, 1).await;
     assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((0, 1), 0));
     assert_eq!(
-        (old.store.asked(), old.worker.filler.memory_tier().held_totals()),
+        (old.store.asked(), old.worker.pages.filler.memory_tier().held_totals()),
         ((0, 0), (0, 0))
     );
     new.ends_well().await;

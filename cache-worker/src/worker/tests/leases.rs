@@ -14,7 +14,7 @@ use verbs3_rdma::transport::OutgoingCall;
 
 use super::bed::{Bed, BedWorker, WRITE, collect, coordinated, object, open, open_by, volume};
 use super::store::Stored;
-use crate::membership::MapActivation;
+use crate::coordination::MapActivation;
 use crate::settings::WorkerSettings;
 use crate::worker::WorkerAskers;
 use verbs3_settings::TimePeriod;
@@ -280,13 +280,13 @@ async fn whatever_makes_attributes_void_waits_for_those_who_hold_them() {
 #[tokio::test]
 async fn a_prefix_that_is_void_gives_no_lease_on_what_was_asked_before() {
     let (bed, told) = granted().await;
-    let attributes = bed.worker.attributes.len();
+    let attributes = bed.worker.home.attributes.len();
     let forget = ForgetPrefix { volume: volume(), prefix: "k".into() };
     bed.clock.advance_time(Duration::from_secs(1));
-    bed.worker.voids.add_prefix(&forget.volume, &forget.prefix, bed.clock_now());
+    bed.worker.home.voids.add_prefix(&forget.volume, &forget.prefix, bed.clock_now());
     poll(&bed, &told).await;
     assert_eq!(lease(&bed).await, AttributeLease::default(), "asked anew");
-    assert_eq!(bed.worker.attributes.len(), attributes);
+    assert_eq!(bed.worker.home.attributes.len(), attributes);
     assert_eq!(lease(&bed).await.milliseconds, 2000);
 }
 
@@ -369,13 +369,13 @@ async fn what_another_process_of_the_home_has_recalled_acknowledges_nothing_here
 #[tokio::test]
 async fn an_answer_that_was_known_before_a_write_grants_nothing_after_it() {
     let (bed, told) = granted().await;
-    let known = bed.worker.attributes.len();
+    let known = bed.worker.home.attributes.len();
     assert_eq!(known, 1);
     bed.ask(WorkerRequest::Announce(announce())).await;
     let recalled = poll(&bed, &told).await;
     poll(&bed, &recalled).await;
     assert_eq!(bed.ask(opening(9, |_| {})).await.refused(), Some(&RefusalKind::Uncertain));
-    assert_eq!(bed.worker.grants.lease_and_holder_counts().0, 0);
+    assert_eq!(bed.worker.home.grants.lease_and_holder_counts().0, 0);
 }
 
 #[tokio::test]

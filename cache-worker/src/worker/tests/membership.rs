@@ -12,7 +12,7 @@ use verbs3_rdma::inprocess::InProcessMode;
 
 use super::bed::{Bed, WRITE, coordinated, object, open, volume};
 use super::store::Stored;
-use crate::membership::{MapActivation, NotedWrite};
+use crate::coordination::{MapActivation, NotedWrite};
 
 const LEASE: Duration = Duration::from_secs(10);
 const OUTAGE: Duration = Duration::from_secs(100);

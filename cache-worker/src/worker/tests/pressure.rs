@@ -36,7 +36,7 @@ async fn a_small_arena_gives_up_pages_and_keeps_those_that_are_being_read() {
         );
     }
     assert!(part.data.concat() == pinned.content(0..part.data_bytes()));
-    let (pages, _) = bed.worker.filler.memory_tier().held_totals();
+    let (pages, _) = bed.worker.pages.filler.memory_tier().held_totals();
     assert!(pages <= 16, "{pages}");
 }
 
@@ -208,13 +208,13 @@ async fn serve_after_scan(bed: Bed, free: impl FnOnce(UfsReadPermit)) -> &'stati
         let tag = TenantTag::new(name, 1);
         bed.worker.tenants.note_request(tag.as_ref(), 0)
     };
-    let source = bed.worker.volumes.find_source(&super::bed::volume()).unwrap();
+    let source = bed.worker.checks.volumes.find_source(&super::bed::volume()).unwrap();
     let (scan, victim) = (account("scan"), account("victim"));
-    let held = bed.worker.filler.acquire_read_permit(&source.ufs, PAGE, scan).await.unwrap();
+    let held = bed.worker.pages.filler.acquire_read_permit(&source.ufs, PAGE, scan).await.unwrap();
     let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
     let all = [("scan", scan), ("scan", scan), ("scan", scan), ("victim", victim)];
     for ((name, who), waiting) in all.into_iter().zip(1..) {
-        let (filler, sender) = (bed.worker.filler.clone(), sender.clone());
+        let (filler, sender) = (bed.worker.pages.filler.clone(), sender.clone());
         let source = source.clone();
         tokio::spawn(async move {
             let permit = filler.acquire_read_permit(&source.ufs, PAGE, who).await;

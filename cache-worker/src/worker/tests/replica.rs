@@ -24,7 +24,7 @@ use super::bed::{
     BLOCK, Bed, Got, PAGE, coordinated, map, modes, object, read, read_from, version,
 };
 use super::store::Stored;
-use crate::membership::MapActivation;
+use crate::coordination::MapActivation;
 use crate::metrics::{CountedRefusal, OwnerResult, PageDirection};
 
 const SILENCE: Duration = Duration::from_millis(250);

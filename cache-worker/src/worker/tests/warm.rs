@@ -270,7 +270,7 @@ async fn warming_stands_back_while_reads_wait_for_their_turn() {
     let reads = join_all((0..2).map(|block| bed.read(read("k", &stored, block, 0..PAGE as u32))));
     let warming = async {
         bed.store.wait_held(1).await;
-        while !bed.worker.filler.reads_wait() {
+        while !bed.worker.pages.filler.reads_wait() {
             tokio::task::yield_now().await;
         }
         let refused = ask(&bed, warm("k", Some(version(&stored)), 2)).await;
@@ -314,8 +314,8 @@ async fn what_is_warmed_and_pinned_on_disk_is_there() {
     };
     assert_eq!(bytes(&ask(&bed, pinned(warm("k", None, 0))).await), (0, BLOCK, 0));
     assert_eq!(bytes(&ask(&bed, pinned(warm("k", Some(version(&stored)), 1))).await), (0, 7, 0));
-    let digest = bed.worker.digests.digest_version(&object("k"), &version(&stored));
-    let disk = bed.worker.filler.disk_tier().unwrap();
+    let digest = bed.worker.pages.digests.digest_version(&object("k"), &version(&stored));
+    let disk = bed.worker.pages.filler.disk_tier().unwrap();
     let keys = || {
         (0..16)
             .map(|page| digest.page_key(BlockIndex(0), page))

@@ -203,3 +203,54 @@ fn one_store_under_two_names_is_refused() {
         assert_eq!(two(first, second), [""; 0], "{first} {second}");
     }
 }
+
+#[test]
+fn a_gateway_that_is_its_own_store_is_refused() {
+    let at = |endpoint: &str, listen: &str| {
+        let text = GOOD.replacen("http://127.0.0.1:7480", endpoint, 1);
+        let text = text.replacen("[gateway]\n", &format!("[gateway]\nlisten = \"{listen}\"\n"), 1);
+        findings(&text, BOTH)
+    };
+    for (endpoint, listen) in [
+        ("http://127.0.0.1:7480", "127.0.0.1:7480"),
+        ("http://localhost:7480/", "0.0.0.0:7480"),
+        ("http://[::1]:7480", "[::]:7480"),
+        ("http://127.0.0.1:7480\"\nstore_id = \"rack-free", "127.0.0.1:7480"),
+        ("http://127.0.0.1", "127.0.0.1:80"),
+    ] {
+        let why = format!(
+            "ufs[0].endpoint: is this gateway's own address ({listen}); name the store behind it"
+        );
+        assert_eq!(at(endpoint, listen), [why], "{endpoint}");
+    }
+    for (endpoint, listen) in [
+        ("http://127.0.0.1:7480", "127.0.0.1:7481"),
+        ("http://127.0.0.2:7480", "127.0.0.1:7480"),
+        ("http://10.0.0.7:7480", "0.0.0.0:7480"),
+        ("http://rgw:7480", "0.0.0.0:7480"),
+        ("http://127.0.0.1", "127.0.0.1:443"),
+    ] {
+        assert_eq!(at(endpoint, listen), [""; 0], "{endpoint}");
+    }
+}
+
+#[test]
+fn a_store_id_makes_two_endpoints_one_store_and_one_endpoint_no_two() {
+    let at = |first: &str, second: &str| {
+        let text = GOOD.replacen("endpoint = \"http://127.0.0.1:7480\"", first, 1);
+        findings(&text.replacen("region = \"eu-west-1\"", second, 1), BOTH)
+    };
+    let [here, there] = ["http://here:7480", "http://there:7480"];
+    let named = |url: &str, id: &str| format!("endpoint = \"{url}\"\nstore_id = \"{id}\"");
+    let found = at(&named(here, "one"), &named(there, "one"));
+    assert!(
+        matches!(&found[..], [why] if why.starts_with("ufs[1].store_id: is the store of ufs[0].store_id too")),
+        "{found:?}"
+    );
+    let found = at(&named(here, "one"), &named(here, "two"));
+    assert!(
+        matches!(&found[..], [why] if why.starts_with("ufs[1].endpoint: is the store of ufs[0].endpoint too")),
+        "{found:?}"
+    );
+    assert_eq!(at(&named(here, "one"), &named(there, "two")), [""; 0]);
+}

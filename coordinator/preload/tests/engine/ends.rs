@@ -75,7 +75,7 @@ fn named(id: &str) -> PreloadJobSpec {
 async fn waiting_behind_another(
     bed: &Bed,
     store: Arc<dyn JobStore>,
-    spec: PreloadJobSpec,
+    spec: impl FnOnce() -> PreloadJobSpec,
 ) -> (Arc<PreloadEngine>, JobView) {
     bed.put("k", 5);
     bed.store.stalls_after.store(1, Ordering::SeqCst);
@@ -94,7 +94,7 @@ async fn waiting_behind_another(
             break;
         }
     }
-    let waiting = engine.create_job(spec).await.unwrap().0;
+    let waiting = engine.create_job(spec()).await.unwrap().0;
     (engine, waiting)
 }
 
@@ -102,7 +102,7 @@ async fn waiting_behind_another(
 async fn a_waiting_job_is_stopped_though_all_slots_are_taken() {
     let bed = Bed::new(1);
     let store = Arc::new(MemoryJobs::default());
-    let (engine, _) = waiting_behind_another(&bed, store.clone(), named("second")).await;
+    let (engine, _) = waiting_behind_another(&bed, store.clone(), || named("second")).await;
     engine.end_job("second").await.unwrap();
     assert_eq!(over(&engine, "second").await.state, JobState::Stopped);
     assert_eq!(engine.get("first", None, Duration::ZERO).await.unwrap().state, JobState::Running);
@@ -115,8 +115,10 @@ async fn a_waiting_job_is_stopped_though_all_slots_are_taken() {
 #[tokio::test]
 async fn a_waiting_job_ends_at_its_deadline() {
     let bed = Bed::new(1);
-    let soon = OffsetDateTime::now_utc() + Duration::from_millis(1500);
-    let spec = PreloadJobSpec { deadline: Some(soon.format(&Rfc3339).unwrap()), ..named("second") };
+    let spec = || {
+        let soon = OffsetDateTime::now_utc() + Duration::from_millis(1500);
+        PreloadJobSpec { deadline: Some(soon.format(&Rfc3339).unwrap()), ..named("second") }
+    };
     let (engine, waiting) =
         waiting_behind_another(&bed, Arc::new(MemoryJobs::default()), spec).await;
     assert_eq!(waiting.state, JobState::Queued);

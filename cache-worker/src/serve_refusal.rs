@@ -13,7 +13,7 @@ use crate::standing::StandingError;
 
 /// A refusal: the reply to a request that is not served.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum ServeRefusal {
+pub(crate) enum ServeRefusal {
     #[error(transparent)]
     Undecodable(#[from] DecodeError),
     #[error("a node whose certificate is one of a {} does not ask {asked}", role.role_text())]
@@ -32,6 +32,11 @@ pub(super) enum ServeRefusal {
     NoLease,
     #[error("volume {0} is not in this worker's configuration; add its ufs")]
     UnknownVolume(ObjectVolume),
+    #[error(
+        "ufs {0} is another store here than where this was asked; give it the same endpoint, region \
+        and namespace in every process, or the same store_id"
+    )]
+    OtherStore(String),
     #[error("{keys} keys in one message; name 1 to {keys_max}")]
     KeyCount { keys: usize, keys_max: usize },
     #[error("{0} objects in one message; name {LOOKED_OBJECTS_MAX} at most")]
@@ -62,9 +67,9 @@ pub(super) enum ServeRefusal {
     Changing,
     #[error("a write of this key is under way, or was lost sight of")]
     WriteUnderWay,
-    #[error("too many objects are being asked about; raise checks_in_flight_max")]
+    #[error("too many objects are being asked about; raise worker.index.checks_in_flight_max")]
     TooManyChecks,
-    #[error("too many announced writes are open; raise open_writes_max")]
+    #[error("too many announced writes are open; raise worker.writes.open_max")]
     TooManyWrites,
     #[error("no lease is granted to another gateway; raise worker.leases.holders_max")]
     TooManyHolders,
@@ -81,7 +86,7 @@ pub(super) enum ServeRefusal {
 
 impl ServeRefusal {
     /// Returns what the asker should do instead.
-    pub(super) fn refusal_kind(&self) -> RefusalKind {
+    pub(crate) fn refusal_kind(&self) -> RefusalKind {
         match self {
             Self::Undecodable(_)
             | Self::KeyCount { .. }
@@ -97,7 +102,7 @@ impl ServeRefusal {
             Self::OtherGeometry { own, .. } => RefusalKind::GeometryMismatch(*own),
             Self::OtherMap { own, .. } => RefusalKind::WrongEpoch(*own),
             Self::NoLease => RefusalKind::NoLease,
-            Self::UnknownVolume(_) => RefusalKind::UnknownVolume,
+            Self::UnknownVolume(_) | Self::OtherStore(_) => RefusalKind::UnknownVolume,
             Self::NullVersion | Self::PinInMemory | Self::NoDiskTier | Self::LargeAnswer(_) => {
                 RefusalKind::Uncacheable
             }
@@ -113,7 +118,7 @@ impl ServeRefusal {
 
     /// Converts a refusal by the standing. A worker acts as a home only for callers with the same
     /// map. Two homes of one key would not learn of each other's writes.
-    pub(super) fn for_denial(denied: StandingError, asked: Epoch) -> Self {
+    pub(crate) fn for_denial(denied: StandingError, asked: Epoch) -> Self {
         match denied {
             StandingError::Epoch(own) => Self::OtherMap { asked, own },
             StandingError::Lease => Self::NoLease,

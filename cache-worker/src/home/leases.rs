@@ -8,12 +8,12 @@ use verbs3_protocol::{
     RecallReply,
 };
 
-use super::ServeRefusal;
-use super::open::{LearnedAttributes, OpenOperation};
+use super::AttributeHome;
+use super::learning::{LearnedAttributes, OpenOperation};
 use crate::attributes::{AttributeMaxAge, LeaseGrantError};
 use crate::digest::AttributesKey;
 use crate::metrics::{BusyReason, CountedRequest, LeaseGrantEvent};
-use crate::worker::CacheWorker;
+use crate::serve_refusal::ServeRefusal;
 
 /// A shorter lease is not worth its recall.
 const LEASE_MIN: Duration = Duration::from_millis(50);
@@ -21,10 +21,10 @@ const LEASE_MIN: Duration = Duration::from_millis(50);
 /// The id of every lease that is granted. Nothing looks a lease up by its id.
 const ID: u64 = 1;
 
-impl CacheWorker {
+impl AttributeHome {
     /// Grants a lease if the attributes were cached, and if the key is read often and was not
     /// written for a while.
-    pub(super) fn lease_on(
+    pub(crate) fn decide_lease(
         &self,
         opening: &OpenOperation,
         learnt: &LearnedAttributes,
@@ -93,7 +93,7 @@ impl CacheWorker {
 
     /// Returns whether a gateway may hold attributes of the key that are no longer cached here.
     /// There is then nothing to compare with.
-    pub(super) fn is_leased_unseen(
+    pub(crate) fn is_leased_unseen(
         &self,
         hash: KeyHash,
         key: AttributesKey,
@@ -104,7 +104,7 @@ impl CacheWorker {
     }
 
     /// Waits for a recall, but not for ever: the next poll shows that the holder is alive.
-    pub(super) async fn answer_recalls(
+    pub(crate) async fn answer_recalls(
         &self,
         asked: RecallPollMessage,
     ) -> Result<RecallReply, ServeRefusal> {

@@ -1,4 +1,4 @@
-//! Reads runs from disk, and offers pages to it.
+//! Reads runs from disk.
 //!
 //! Pages that the disk can't give come from the UFS, in the same run: readers notice only the
 //! delay. Readers of a replica are the exception: they are sent to the owner.
@@ -15,39 +15,11 @@ use super::fill_error::PageFillError;
 use super::fill_run::{FillRunOrigin, PageFillRun};
 use super::{FillTarget, PageFiller};
 use crate::digest::PageKey;
-use crate::disk::{DemotionOffer, DiskTier};
-use crate::memory::{CachedPage, DemotionEvidence, MemoryUrgency};
+use crate::disk::DiskTier;
+use crate::memory::{CachedPage, MemoryUrgency};
 use crate::tenants::TenantAccount;
 
 impl PageFiller {
-    /// Offers a page to the disk. Never waits.
-    pub(super) fn offer_to_disk(
-        &self,
-        target: &FillTarget,
-        block: BlockIndex,
-        page: u16,
-        kept: &CachedPage,
-        unsaved: DemotionEvidence,
-    ) {
-        let Some(disk) = &self.disk else { return };
-        let offer = DemotionOffer {
-            version: target.digest,
-            block,
-            page,
-            object: self.digests.any_version(&target.object),
-            volume: self.digests.digest_volume(&target.object.volume),
-            account: target.account,
-            cell: &kept.cell,
-            length: kept.bytes,
-            checksum: kept.checksum,
-            uses: unsaved.uses,
-            returned: unsaved.returned,
-        };
-        if disk.offer_page(&offer) {
-            self.memory.mark_saved(target.digest.page_key(block, page));
-        }
-    }
-
     /// Reads a run from the disk. Pages that the disk can't give come from the UFS, into the same
     /// memory. For a run of the disk alone they fail.
     pub(super) async fn promote_run(

@@ -8,28 +8,28 @@ use verbs3_protocol::{
     BlockIndex, PageIndex, TENDED_BLOCKS_MAX, TendAct, TendBlocksReply, TendMessage, TendedBlock,
 };
 
-use super::ServeRefusal;
+use super::PageServer;
 use crate::digest::VersionDigest;
-use crate::worker::CacheWorker;
+use crate::serve_refusal::ServeRefusal;
 
-impl CacheWorker {
-    pub(super) async fn tend_blocks(
+impl PageServer {
+    pub(crate) async fn tend_blocks(
         &self,
         tend: TendMessage,
     ) -> Result<TendBlocksReply, ServeRefusal> {
-        self.check_geometry(tend.geometry)?;
-        self.volume_source(&tend.object.volume)?;
+        self.checks.check_geometry(tend.geometry)?;
+        self.checks.check_volume(&tend.object.volume)?;
         if tend.blocks > TENDED_BLOCKS_MAX {
             return Err(ServeRefusal::BlockCount(tend.blocks));
         }
         let digest = self.digests.digest_version(&tend.object, &tend.version);
-        let all = tend.version.bytes.div_ceil(u64::from(self.geometry.block_bytes));
+        let all = tend.version.bytes.div_ceil(u64::from(self.checks.geometry.block_bytes));
         let first = tend.first_block.0;
         let end = all.min(u64::from(first) + u64::from(tend.blocks));
         let mut tended = TendBlocksReply::default();
         for block in u64::from(first)..end {
             let block = BlockIndex(u32::try_from(block).unwrap_or(u32::MAX));
-            let block_len = self.geometry.block_len(tend.version.bytes, block);
+            let block_len = self.checks.geometry.block_len(tend.version.bytes, block);
             let (found, on_disk) = self.look_at(digest, block, block_len);
             if let Some(found) = found {
                 tended.blocks.push(found);
@@ -52,9 +52,11 @@ impl CacheWorker {
         let now_s = self.clock.now().as_secs();
         let (mut memory_bytes, mut disk_bytes, mut pinned_bytes, mut uses) = (0, 0, 0, 0);
         let mut idle_s: Option<u32> = None;
-        for page in self.geometry.touched_pages(&(0..block_len)) {
-            let (key, length) =
-                (digest.page_key(block, page), self.geometry.page_len(block_len, PageIndex(page)));
+        for page in self.checks.geometry.touched_pages(&(0..block_len)) {
+            let (key, length) = (
+                digest.page_key(block, page),
+                self.checks.geometry.page_len(block_len, PageIndex(page)),
+            );
             let in_memory = self.filler.memory_tier().page_heat(key, now_s);
             let on_disk = self.filler.disk_tier().and_then(|disk| disk.page_heat(key));
             memory_bytes += in_memory.map_or(0, |_| length);
@@ -84,8 +86,11 @@ impl CacheWorker {
         block_len: u32,
         on_disk: bool,
     ) {
-        let keys =
-            self.geometry.touched_pages(&(0..block_len)).map(|page| digest.page_key(block, page));
+        let keys = self
+            .checks
+            .geometry
+            .touched_pages(&(0..block_len))
+            .map(|page| digest.page_key(block, page));
         if act == TendAct::Evict {
             keys.clone().for_each(|key| self.filler.memory_tier().give_up(key));
         }

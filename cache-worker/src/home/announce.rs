@@ -1,20 +1,20 @@
-//! Answers `AnnounceMessage`. From here to the report, reads of these keys go to the UFS. Leases
-//! are recalled here, but only the report waits for them: until then nobody is told that anything
-//! has changed.
+//! Answers `AnnounceMessage`. From here to the report, reads of these keys go to the UFS. The raised
+//! generation recalls leases, but only the report waits for them: until then nobody is told that
+//! anything has changed.
 
 use std::time::Duration;
 
 use verbs3_protocol::AnnounceMessage;
 
-use super::{ChangeReceipt, ChangeResult, ServeRefusal};
+use super::{AttributeHome, ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
 use crate::metrics::{BusyReason, CountedRequest};
-use crate::worker::CacheWorker;
+use crate::serve_refusal::ServeRefusal;
 
-impl CacheWorker {
-    pub(super) fn answer_announce(&self, announce: &AnnounceMessage) -> ChangeResult {
+impl AttributeHome {
+    pub(crate) fn answer_announce(&self, announce: &AnnounceMessage) -> ChangeResult {
         self.metrics.requests[CountedRequest::Announce].inc();
-        let hashes = self.hash_keys(&announce.volume, &announce.keys)?;
+        let hashes = self.checks.hash_keys(&announce.volume, &announce.keys)?;
         let uncertain = Duration::from_millis(announce.uncertain_ms).min(self.uncertain_max);
         let times = self.clock.read_times();
         let now = times.now;

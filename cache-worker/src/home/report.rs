@@ -2,15 +2,15 @@
 
 use verbs3_protocol::ReportMessage;
 
-use super::{ChangeReceipt, ChangeResult, ServeRefusal};
+use super::{AttributeHome, ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
 use crate::metrics::{BusyReason, CountedRequest};
-use crate::worker::CacheWorker;
+use crate::serve_refusal::ServeRefusal;
 
-impl CacheWorker {
-    pub(super) fn answer_report(&self, report: &ReportMessage) -> ChangeResult {
+impl AttributeHome {
+    pub(crate) fn answer_report(&self, report: &ReportMessage) -> ChangeResult {
         self.metrics.requests[CountedRequest::Report].inc();
-        let hashes = self.hash_keys(&report.volume, &report.keys)?;
+        let hashes = self.checks.hash_keys(&report.volume, &report.keys)?;
         let (coherence, times) = (&self.coherence, self.clock.read_times());
         let now = times.now;
         let note = || {

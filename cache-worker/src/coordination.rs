@@ -56,8 +56,8 @@ impl CacheWorker {
     /// homes, or `None` if there are more than `max`.
     pub fn give_up_epoch(&self, max: usize) -> Option<Vec<NotedWrite>> {
         self.with_standing(CoordinatedStanding::give_up_epoch);
-        self.grants.recall_all();
-        let list = self.coherence.open_list(max, self.clock.now())?;
+        self.home.grants.recall_all();
+        let list = self.home.coherence.open_list(max, self.clock.now())?;
         Some(
             list.into_iter()
                 .map(|(hash, write, remaining)| NotedWrite { hash, write, remaining })
@@ -68,12 +68,12 @@ impl CacheWorker {
     /// Waits until no gateway answers by a recalled lease, at most as long as leases last. May be
     /// cancelled.
     pub async fn leases_over(&self) {
-        self.grants.wait_for_recalls(&RecallScope::All, &*self.clock).await;
+        self.home.grants.wait_for_recalls(&RecallScope::All, &*self.clock).await;
     }
 
     /// Stops granting leases and answering recall polls, because the worker ends.
     pub fn end_leases(&self) {
-        self.grants.close_polls();
+        self.home.grants.close_polls();
     }
 
     /// Assumes that another process of this worker's name was killed a moment ago, and that its
@@ -81,13 +81,13 @@ impl CacheWorker {
     /// [`MapActivation::restarted`] says otherwise, or until those leases must be over. Call it
     /// once, before the first request to the coordinators.
     pub fn follows_another(&self) {
-        self.grants.follow_another(self.clock.now());
+        self.home.grants.follow_another(self.clock.now());
     }
 
     /// Returns for how long some of this worker's slots may have writes that it was not told of.
     /// The receiver of the open writes has to know this too.
     pub fn uncertain_for(&self) -> Duration {
-        match &self.standing {
+        match &self.home.standing {
             WorkerStanding::Coordinated(standing) => standing.uncertain_for(self.clock.now()),
             WorkerStanding::Fixed(_) => Duration::ZERO,
         }
@@ -109,15 +109,15 @@ impl CacheWorker {
         if !restarted || resumes.is_some() {
             // A worker that handed over has waited for its leases. The coordinators waited for any
             // other.
-            self.grants.follow_none();
+            self.home.grants.follow_none();
         }
         let resumes = resumes.is_some_and(|writes| self.take_over(&writes));
         if !self.take_over(&open_writes) {
             // Some writes did not fit in the table. Their slots count as not handed over.
             handed_over.clear();
         }
-        self.former.adopt_map(map, former, me, now);
-        let (silent, inherited) = (self.uncertain_max, uncertain.min(self.uncertain_max));
+        self.pages.former.adopt_map(map, former, me, now);
+        let (silent, inherited) = (self.home.uncertain_max, uncertain.min(self.home.uncertain_max));
         let handover = MapHandover {
             map,
             me,
@@ -137,15 +137,22 @@ impl CacheWorker {
         let now = self.clock.now();
         let mut all = writes.iter();
         all.all(|noted| {
-            self.coherence
-                .inherit_write(noted.hash, noted.write, noted.remaining, self.uncertain_max, now)
+            self.home
+                .coherence
+                .inherit_write(
+                    noted.hash,
+                    noted.write,
+                    noted.remaining,
+                    self.home.uncertain_max,
+                    now,
+                )
                 .is_ok()
         })
     }
 
     /// A worker with a fixed map ignores the call.
     fn with_standing(&self, tell: impl FnOnce(&CoordinatedStanding)) {
-        match &self.standing {
+        match &self.home.standing {
             WorkerStanding::Coordinated(standing) => tell(standing),
             WorkerStanding::Fixed(_) => {}
         }

@@ -4,14 +4,13 @@
 
 use verbs3_protocol::{ContentVersion, GoneVersion, KeyGeneration, ObjectKey, WriteLeaseState};
 
-use super::{ChangeReceipt, ChangeResult};
+use super::{AttributeHome, ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
-use crate::worker::CacheWorker;
 
-impl CacheWorker {
-    pub(super) fn drop_gone_version(&self, gone: &GoneVersion) -> ChangeResult {
+impl AttributeHome {
+    pub(crate) fn drop_gone_version(&self, gone: &GoneVersion) -> ChangeResult {
         let GoneVersion { object, version } = gone;
-        self.volume_source(&object.volume)?;
+        self.checks.check_volume(&object.volume)?;
         let (generation, concerned) = match self.void_version(object, version) {
             Some(generation) => (generation, RecallScope::Keys(vec![object.hash()])),
             None => (KeyGeneration::default(), RecallScope::Nobody),
@@ -21,7 +20,7 @@ impl CacheWorker {
 
     /// Drops a version that this worker found gone. On return, no gateway reads on from it by a
     /// lease.
-    pub(super) async fn recall_version(&self, object: &ObjectKey, version: &ContentVersion) {
+    pub(crate) async fn recall_version(&self, object: &ObjectKey, version: &ContentVersion) {
         self.void_version(object, version);
         self.grants.wait_for_recalls(&RecallScope::Keys(vec![object.hash()]), &*self.clock).await;
     }
@@ -33,8 +32,8 @@ impl CacheWorker {
         let named = self.digests.attributes_key(object, version.version_id.as_deref());
         // First, before the generation is read: what a check installs from here on is held against
         // it there, and what one has installed is under the generation below.
-        self.asker.checks.note_gone(key, version);
-        self.asker.checks.note_gone(named, version);
+        self.fetcher.checks.note_gone(key, version);
+        self.fetcher.checks.note_gone(named, version);
         // While a write is open nothing is answered from here, and its report makes all void.
         let generation = self.coherence.admit_key(hash, now).ok()?;
         let is_known = |key| {

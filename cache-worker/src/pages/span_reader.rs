@@ -12,12 +12,12 @@ use crc_fast::{CrcAlgorithm, checksum};
 use verbs3_protocol::{BlockIndex, BlockPiece, CacheVerdict};
 use verbs3_rdma::arena::CellReader;
 
+use super::PageServer;
 use crate::fill::{
     FillTarget, PageClaim, PageClaimRequest, PageFillError, PageFillState, PageSource,
 };
 use crate::memory::CachedPage;
 use crate::metrics::BusyReason;
-use crate::worker::CacheWorker;
 
 /// Bytes of a first part that is not a whole page. Enough that a part's cost is small beside it;
 /// few enough that the client's first byte does not wait for a whole page of a slow store.
@@ -27,26 +27,26 @@ const FIRST_PART_BYTES: u32 = 32 << 10;
 const RECLAIMS_MAX: usize = 8;
 
 /// The reader that turns a span into reply parts.
-pub(super) struct BlockSpanReader<'a> {
-    worker: &'a CacheWorker,
+pub(crate) struct BlockSpanReader<'a> {
+    pages: &'a PageServer,
     target: Arc<FillTarget>,
     claim: PageClaim,
     block: BlockIndex,
     range: Range<u32>,
     /// The first byte within the block that was not sent yet.
     at: u32,
-    pub(super) verdict: CacheVerdict,
+    pub(crate) verdict: CacheVerdict,
     reclaims: usize,
     /// See [`PageClaimRequest`].
     replica: bool,
 }
 
 /// The bytes of one reply part.
-pub(super) struct SpanReplyChunk {
-    pub(super) piece: BlockPiece,
+pub(crate) struct SpanReplyChunk {
+    pub(crate) piece: BlockPiece,
     /// Offset from the start of the span.
-    pub(super) offset: u64,
-    pub(super) data: Vec<Bytes>,
+    pub(crate) offset: u64,
+    pub(crate) data: Vec<Bytes>,
 }
 
 /// The available part of a page.
@@ -60,31 +60,31 @@ enum PageAvailability {
 
 impl<'a> BlockSpanReader<'a> {
     /// Claims the pages that `range` of the block touches, and starts the necessary fills.
-    pub(super) fn start_read(
-        worker: &'a CacheWorker,
+    pub(crate) fn start_read(
+        pages: &'a PageServer,
         target: Arc<FillTarget>,
         block: BlockIndex,
         range: Range<u32>,
         ahead_bytes: u32,
     ) -> Result<Self, PageFillError> {
-        let reading = Self::claim_span(worker, target, block, range, ahead_bytes, false)?;
+        let reading = Self::claim_span(pages, target, block, range, ahead_bytes, false)?;
         reading.note_heat();
         Ok(reading)
     }
 
     /// Claims pages of a hot block whose owner is another worker. Unlike
     /// [`BlockSpanReader::start_read`], it fills nothing from the UFS.
-    pub(super) fn start_replica(
-        worker: &'a CacheWorker,
+    pub(crate) fn start_replica(
+        pages: &'a PageServer,
         target: Arc<FillTarget>,
         block: BlockIndex,
         range: Range<u32>,
     ) -> Result<Self, PageFillError> {
-        Self::claim_span(worker, target, block, range, 0, true)
+        Self::claim_span(pages, target, block, range, 0, true)
     }
 
     fn claim_span(
-        worker: &'a CacheWorker,
+        pages: &'a PageServer,
         target: Arc<FillTarget>,
         block: BlockIndex,
         range: Range<u32>,
@@ -93,14 +93,14 @@ impl<'a> BlockSpanReader<'a> {
     ) -> Result<Self, PageFillError> {
         let wanted = PageClaimRequest {
             block,
-            pages: worker.geometry.touched_pages(&range),
+            pages: pages.checks.geometry.touched_pages(&range),
             ahead_bytes,
             replica,
         };
-        let claim = worker.filler.claim_pages(&target, &wanted)?;
+        let claim = pages.filler.claim_pages(&target, &wanted)?;
         let verdict = claim.cache_verdict(None);
         Ok(Self {
-            worker,
+            pages,
             target,
             claim,
             block,
@@ -113,21 +113,21 @@ impl<'a> BlockSpanReader<'a> {
     }
 
     fn note_heat(&self) {
-        let now_s = self.worker.clock.now().as_secs();
-        self.worker.heat.read(&self.target, self.block, self.range.end - self.range.start, now_s);
+        let now_s = self.pages.clock.now().as_secs();
+        self.pages.heat.read(&self.target, self.block, self.range.end - self.range.start, now_s);
     }
 
-    pub(super) fn page_claim(&self) -> &PageClaim {
+    pub(crate) fn page_claim(&self) -> &PageClaim {
         &self.claim
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.at >= self.range.end
     }
 
     /// Waits until the UFS has answered for one of the pages that it fills, if there is one. No
     /// bytes have been sent at that point, so a vanished version is detected before its first byte.
-    pub(super) async fn confirm_version(&mut self) -> Result<(), PageFillError> {
+    pub(crate) async fn confirm_version(&mut self) -> Result<(), PageFillError> {
         let filling = self.claim.sources.iter().find_map(|source| match source {
             PageSource::Filling { run, index } if run.origin.is_ufs() => {
                 Some((run.clone(), *index))
@@ -145,7 +145,7 @@ impl<'a> BlockSpanReader<'a> {
 
     /// Returns the next bytes: every whole page that is there, or the beginning of the first. Waits
     /// until there are some.
-    pub(super) async fn next(&mut self) -> Result<SpanReplyChunk, PageFillError> {
+    pub(crate) async fn next(&mut self) -> Result<SpanReplyChunk, PageFillError> {
         let chunk = self.wait_for_next().await?;
         // A read that a replica refuses goes to the owner, and is counted there.
         if self.replica && chunk.offset == 0 {
@@ -225,7 +225,7 @@ impl<'a> BlockSpanReader<'a> {
             // The claim has counted this read of the pages that were here. The reader of a filled
             // page is no second use. Otherwise a scan would look as used as pages that are read
             // again.
-            self.worker
+            self.pages
                 .filler
                 .memory_tier()
                 .peek_page(key)
@@ -245,16 +245,16 @@ impl<'a> BlockSpanReader<'a> {
     /// Claims the remaining pages once more.
     fn reclaim_pages(&mut self) -> Result<(), PageFillError> {
         if self.reclaims >= RECLAIMS_MAX {
-            self.worker.metrics.busy[BusyReason::Memory].inc();
+            self.pages.metrics.busy[BusyReason::Memory].inc();
             return Err(PageFillError::Busy(
-                "pages are given up before they can be read; raise memory.capacity",
+                "pages are given up before they can be read; raise worker.memory.capacity",
             ));
         }
         self.reclaims += 1;
-        let pages = self.worker.geometry.touched_pages(&(self.at..self.range.end));
+        let pages = self.pages.checks.geometry.touched_pages(&(self.at..self.range.end));
         let wanted =
             PageClaimRequest { block: self.block, pages, ahead_bytes: 0, replica: self.replica };
-        self.claim = self.worker.filler.claim_pages(&self.target, &wanted)?;
+        self.claim = self.pages.filler.claim_pages(&self.target, &wanted)?;
         Ok(())
     }
 
@@ -293,7 +293,7 @@ impl<'a> BlockSpanReader<'a> {
     /// Returns the page that holds the byte at `at`: its place among the claim's sources, and its
     /// wanted bytes from `at` on.
     fn part_at(&self, at: u32) -> (usize, Range<u32>) {
-        let page_bytes = self.worker.geometry.page_bytes;
+        let page_bytes = self.pages.checks.geometry.page_bytes;
         let page = at / page_bytes;
         let base = page * page_bytes;
         let end = (self.range.end - base).min(page_bytes);

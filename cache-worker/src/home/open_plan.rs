@@ -6,7 +6,7 @@ use verbs3_protocol::{BlockGeometry, ByteRange};
 
 /// Returns the page-aligned bytes of block 0 to get together with the attributes. Returns `None` if
 /// the wanted bytes begin elsewhere, or if their start depends on the length.
-pub(super) fn get(want: Option<ByteRange>, geometry: BlockGeometry) -> Option<RangeInclusive<u64>> {
+pub(crate) fn get(want: Option<ByteRange>, geometry: BlockGeometry) -> Option<RangeInclusive<u64>> {
     let (page_bytes, block_bytes) =
         (u64::from(geometry.page_bytes), u64::from(geometry.block_bytes));
     match want? {
@@ -25,7 +25,7 @@ pub(super) fn get(want: Option<ByteRange>, geometry: BlockGeometry) -> Option<Ra
 
 /// Returns the bytes of block 0 to answer with, at most `bytes_max` of them; `None`: there are
 /// none.
-pub(super) fn answer_span(
+pub(crate) fn answer_span(
     want: Option<ByteRange>,
     object_bytes: u64,
     geometry: BlockGeometry,

@@ -9,8 +9,9 @@
 
 use verbs3_protocol::{NoticeAnswer, WorkerRefusal, WriteLeaseState, WriteNotice};
 
-use super::{ChangeReceipt, ServeRefusal};
+use crate::home::ChangeReceipt;
 use crate::metrics::RelayedOutcome;
+use crate::serve_refusal::ServeRefusal;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
@@ -18,10 +19,11 @@ impl CacheWorker {
     /// recording it twice has no further effect.
     pub fn apply_relayed_word(&self, word: &WriteNotice) -> NoticeAnswer {
         let noted = match word {
-            WriteNotice::Announce(announce) => self.answer_announce(announce),
-            WriteNotice::Report(report) => self.answer_report(report),
+            WriteNotice::Announce(announce) => self.home.answer_announce(announce),
+            WriteNotice::Report(report) => self.home.answer_report(report),
         };
         let settled = |news: ChangeReceipt| match self
+            .home
             .grants
             .latest_recalled_end(&news.concerned, self.clock.now())
         {

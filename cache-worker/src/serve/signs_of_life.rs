@@ -25,7 +25,7 @@ const EVERY: Duration = Duration::from_millis(500);
 ///
 /// Costs nothing if `work` is ready at once. `work` is not polled while a sign waits for room in
 /// the connection's queue, so it must not hold what others wait for.
-pub(super) async fn while_alive<T>(
+pub(super) async fn with_signs_of_life<T>(
     reply: &mut ReplySender,
     work: impl Future<Output = T>,
 ) -> Option<T> {

@@ -3,16 +3,15 @@
 
 use bytes::Bytes;
 use verbs3_protocol::{
-    BlockIndex, BlockPiece, CacheVerdict, HoldsMessage, HoldsReply, PageIndex, ReadMessage,
-    WorkerReply as Message,
+    BlockIndex, BlockPiece, CacheVerdict, PageIndex, ReadMessage, WorkerReply as Message,
 };
 use verbs3_rdma::transport::{ReplySender, TransportError};
 
-use super::{ServeRefusal, send_last_part};
+use super::PageServer;
 use crate::digest::VersionDigest;
 use crate::memory::CachedPage;
-use crate::metrics::{CountedRequest, PageDirection};
-use crate::worker::CacheWorker;
+use crate::metrics::PageDirection;
+use crate::serve_refusal::ServeRefusal;
 
 /// Pages of one part: as many as fit in a message with their checksums, and more than a block of
 /// default size has.
@@ -31,24 +30,16 @@ struct HeldPageSender {
     first_page: u16,
 }
 
-impl CacheWorker {
-    pub(super) async fn serve_held(
-        &self,
-        read: ReadMessage,
-        landing_bytes: u64,
-        reply: ReplySender,
-    ) {
-        self.metrics.requests[CountedRequest::ReadHeld].inc();
-        if let Err(refused) = self.check_held(&read, landing_bytes) {
-            return self.refuse_request(reply, refused).await;
-        }
+impl PageServer {
+    /// Sends what is here of the pages that a checked question names.
+    pub(crate) async fn send_held_pages(&self, read: ReadMessage, reply: ReplySender) {
         let digest = self.digests.digest_version(&read.object, &read.version);
-        let (block, start, page_bytes) = (read.block, read.start, self.geometry.page_bytes);
-        let block_bytes = self.geometry.block_len(read.version.bytes, block);
+        let (block, start, page_bytes) = (read.block, read.start, self.checks.geometry.page_bytes);
+        let block_bytes = self.checks.geometry.block_len(read.version.bytes, block);
         let pages = Vec::new();
         let mut sending =
             HeldPageSender { reply, block, start, block_bytes, page_bytes, pages, first_page: 0 };
-        for page in self.geometry.touched_pages(&(read.start..read.end)) {
+        for page in self.checks.geometry.touched_pages(&(read.start..read.end)) {
             if let Err(error) = self.send_held(&mut sending, digest, page).await {
                 return tracing::debug!(%error, "a worker has given up its question");
             }
@@ -57,31 +48,21 @@ impl CacheWorker {
             return tracing::debug!(%error, "a worker has given up its question");
         }
         let nothing_more = Message::empty_piece(block, CacheVerdict::Hit).encode();
-        send_last_part(sending.reply, nothing_more, 0, Vec::new()).await;
+        if let Err(error) = sending.reply.send_last(nothing_more, 0, Vec::new()).await {
+            tracing::debug!(%error, "a reader has gone");
+        }
     }
 
-    pub(super) fn answer_holds(&self, holds: &HoldsMessage) -> Result<HoldsReply, ServeRefusal> {
-        self.metrics.requests[CountedRequest::Holds].inc();
-        self.check_geometry(holds.geometry)?;
-        let (object, page) = (&holds.object, holds.page.0);
-        let key = self.digests.attributes_key(object, holds.version_id.as_deref());
-        // Only the pages matter here, not whether this worker may still answer for the attributes.
-        let known =
-            self.attributes.peek_attributes(key, self.coherence.current_generation(object.hash()));
-        let likely = match known {
-            Some(known) => self
-                .filler
-                .holds_first_page(self.digests.digest_version(object, &known.version), page),
-            None => self.filler.may_hold(object, page),
-        };
-        Ok(HoldsReply { likely })
-    }
-
-    fn check_held(&self, read: &ReadMessage, landing_bytes: u64) -> Result<(), ServeRefusal> {
-        self.check_geometry(read.geometry)?;
-        let block_len = self.geometry.block_len(read.version.bytes, read.block);
+    pub(crate) fn check_held(
+        &self,
+        read: &ReadMessage,
+        landing_bytes: u64,
+    ) -> Result<(), ServeRefusal> {
+        self.checks.check_geometry(read.geometry)?;
+        let block_len = self.checks.geometry.block_len(read.version.bytes, read.block);
         let (start, end) = (read.start, read.end);
-        let is_border = |at: u32| at == block_len || at.is_multiple_of(self.geometry.page_bytes);
+        let is_border =
+            |at: u32| at == block_len || at.is_multiple_of(self.checks.geometry.page_bytes);
         if start >= end || end > block_len || !is_border(start) || !is_border(end) {
             return Err(ServeRefusal::NotWholePages { range: start..end, block_bytes: block_len });
         }
@@ -105,7 +86,7 @@ impl CacheWorker {
             None if self.filler.is_on_disk(key) => {
                 // No page is held during the wait for the disk.
                 self.flush_pages(sending).await?;
-                let bytes = self.geometry.page_len(sending.block_bytes, PageIndex(page));
+                let bytes = self.checks.geometry.page_len(sending.block_bytes, PageIndex(page));
                 self.filler.read_from_disk(key, bytes).await
             }
             None => None,

@@ -6,10 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::{Instant, sleep};
 use verbs3_protocol::{WarmMessage, WarmTier};
 
-use super::ServeRefusal;
-use crate::digest::PageKey;
+use super::PageServer;
 use crate::fill::{FillTarget, PageFillError};
-use crate::worker::CacheWorker;
+use crate::serve_refusal::ServeRefusal;
 
 /// How long the writes of pages and pins may take before the caller is told to retry.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
@@ -18,9 +17,9 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const OFFER_EVERY: Duration = Duration::from_secs(1);
 
-impl CacheWorker {
+impl PageServer {
     /// Checks whether this worker's disk can do what the request asks.
-    pub(super) fn check_tier(&self, warm: &WarmMessage) -> Result<(), ServeRefusal> {
+    pub(crate) fn check_tier(&self, warm: &WarmMessage) -> Result<(), ServeRefusal> {
         match (warm.tier, self.filler.disk_tier()) {
             (WarmTier::Memory, _) if warm.pin_until_ms > 0 => Err(ServeRefusal::PinInMemory),
             (WarmTier::Disk, None) => Err(ServeRefusal::NoDiskTier),
@@ -28,13 +27,9 @@ impl CacheWorker {
         }
     }
 
-    pub(in crate::serve) fn is_on_disk(&self, key: PageKey) -> bool {
-        self.filler.disk_tier().is_some_and(|disk| disk.holds_page(key))
-    }
-
     /// Waits until the pages, which are in memory or on disk already, are on disk. Then pins them
     /// on request, and waits until the pins would survive a restart.
-    pub(super) async fn settle_on_disk(
+    pub(crate) async fn settle_on_disk(
         &self,
         target: &FillTarget,
         warm: &WarmMessage,

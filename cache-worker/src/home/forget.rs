@@ -3,16 +3,15 @@
 
 use verbs3_protocol::{ForgetMessage, ForgetPrefix, KeyGeneration, WriteLeaseState};
 
-use super::{ChangeReceipt, ChangeResult};
+use super::{AttributeHome, ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
 use crate::metrics::CountedRequest;
-use crate::worker::CacheWorker;
 
-impl CacheWorker {
-    pub(super) fn answer_forget(&self, forget: &ForgetMessage) -> ChangeResult {
+impl AttributeHome {
+    pub(crate) fn answer_forget(&self, forget: &ForgetMessage) -> ChangeResult {
         self.metrics.requests[CountedRequest::Forget].inc();
-        self.volume_source(&forget.volume)?;
-        let hashes = self.hash_keys(&forget.volume, &forget.keys)?;
+        self.checks.check_volume(&forget.volume)?;
+        let hashes = self.checks.hash_keys(&forget.volume, &forget.keys)?;
         self.metrics.generations_raised.inc_by(hashes.len() as u64);
         let generation = self.coherence.raise_generations(&hashes, self.clock.now());
         Ok(ChangeReceipt {
@@ -23,9 +22,9 @@ impl CacheWorker {
     }
 
     /// Recalls all leases and raises no generation: the keys that begin so are not known.
-    pub(super) fn forget_prefix(&self, forget: &ForgetPrefix) -> ChangeResult {
+    pub(crate) fn forget_prefix(&self, forget: &ForgetPrefix) -> ChangeResult {
         self.metrics.requests[CountedRequest::Forget].inc();
-        self.volume_source(&forget.volume)?;
+        self.checks.check_volume(&forget.volume)?;
         self.voids.add_prefix(&forget.volume, &forget.prefix, self.clock.now());
         self.grants.recall_all();
         Ok(ChangeReceipt {

@@ -5,15 +5,14 @@
 
 use verbs3_protocol::{KeyGeneration, ListingMessage, ObjectKey, WriteLeaseState};
 
-use super::{ChangeReceipt, ChangeResult};
+use super::{AttributeHome, ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
 use crate::metrics::CountedRequest;
-use crate::worker::CacheWorker;
 
-impl CacheWorker {
-    pub(super) fn answer_listed(&self, listed: ListingMessage) -> ChangeResult {
+impl AttributeHome {
+    pub(crate) fn answer_listed(&self, listed: ListingMessage) -> ChangeResult {
         self.metrics.requests[CountedRequest::Listed].inc();
-        self.check_keys(&listed.volume, listed.entries.len())?;
+        self.checks.check_volume_and_keys(&listed.volume, listed.entries.len())?;
         let now = self.clock.now();
         let mut object = ObjectKey { volume: listed.volume, key: String::new() };
         let (mut newest, mut void) = (KeyGeneration::default(), Vec::new());
@@ -23,7 +22,7 @@ impl CacheWorker {
             let key = self.digests.attributes_key(&object, None);
             // First, before the generation is read: what a check installs from here on is held
             // against it there, and what one has installed is under the generation below.
-            self.asker.checks.note_listed(key, entry.shown.as_ref());
+            self.fetcher.checks.note_listed(key, entry.shown.as_ref());
             // While a write is open nothing is answered from here, and its report makes all void.
             let Ok(generation) = self.coherence.admit_key(hash, now) else { continue };
             if self.attributes.is_contradicted(key, generation, entry.shown.as_ref())

@@ -1,0 +1,110 @@
+//! Writes what XML 1.0 has no letter for as references (`&#x1;`), as S3 does: one such key would make
+//! every listing that names it unreadable. Touches documents alone, never the bytes of an object.
+
+use http::{HeaderValue, header};
+use s3s::{Body, HttpResponse};
+
+/// Operations whose answers are documents that name keys.
+const NAMING_KEYS: [&str; 8] = [
+    "CompleteMultipartUpload",
+    "CreateMultipartUpload",
+    "DeleteObjects",
+    "ListMultipartUploads",
+    "ListObjectVersions",
+    "ListObjects",
+    "ListObjectsV2",
+    "ListParts",
+];
+
+/// Rewrites the document of an answer, if it is one and needs it. `operation`: by its name in the
+/// table of operations.
+pub(super) fn write_references(response: &mut HttpResponse, operation: Option<&str>) {
+    let status = response.status();
+    let is_error = status.is_client_error() || status.is_server_error();
+    if !is_error && !operation.is_some_and(|name| NAMING_KEYS.contains(&name)) {
+        return;
+    }
+    let Some(written) = response.body().bytes().and_then(|bytes| with_references(&bytes)) else {
+        return;
+    };
+    if response.headers().contains_key(header::CONTENT_LENGTH) {
+        response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(written.len()));
+    }
+    *response.body_mut() = Body::from(written);
+}
+
+/// Returns the document with references; `None`: it needs none.
+pub(super) fn with_references(document: &[u8]) -> Option<Vec<u8>> {
+    let mut written: Option<Vec<u8>> = None;
+    let (mut done, mut at) = (0, 0);
+    while at < document.len() {
+        let Some((reference, bytes)) = reference_at(&document[at..]) else {
+            at += 1;
+            continue;
+        };
+        let out = written.get_or_insert_with(|| Vec::with_capacity(document.len() + 64));
+        out.extend_from_slice(&document[done..at]);
+        out.extend_from_slice(format!("&#x{reference:x};").as_bytes());
+        at += bytes;
+        done = at;
+    }
+    let mut written = written?;
+    written.extend_from_slice(&document[done..]);
+    Some(written)
+}
+
+/// Returns the number of a character that XML forbids (<https://www.w3.org/TR/xml/#charsets>), and
+/// how many bytes of UTF-8 it has. UTF-8 has no surrogates.
+fn reference_at(text: &[u8]) -> Option<(u32, usize)> {
+    match text {
+        [b'\t' | b'\n' | b'\r', ..] => None,
+        [control @ 0..=0x1f, ..] => Some((u32::from(*control), 1)),
+        [0xef, 0xbf, last @ (0xbe | 0xbf), ..] => Some((0xff00 + u32::from(last | 0x40), 3)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::operation_table::TABLE;
+
+    fn answer(status: u16, document: &str) -> HttpResponse {
+        let body = Body::from(document.to_owned());
+        http::Response::builder().status(status).body(body).unwrap()
+    }
+
+    #[test]
+    fn forbidden_characters_become_references_and_nothing_else_changes() {
+        let text = |document: &str| {
+            with_references(document.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap())
+        };
+        assert_eq!(text("<Key>a\t\r\né ￭ \u{7f}\u{85}</Key>"), None);
+        assert_eq!(text("\u{1}a\0\u{1f}").unwrap(), "&#x1;a&#x0;&#x1f;");
+        assert_eq!(text("x\u{fffe}\u{ffff}y\u{fffd}").unwrap(), "x&#xfffe;&#xffff;y\u{fffd}");
+    }
+
+    #[test]
+    fn operations_that_name_keys_are_in_the_table() {
+        for name in NAMING_KEYS {
+            assert!(TABLE.iter().any(|row| row.name == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn objects_keep_their_bytes() {
+        for operation in [Some("GetObject"), Some("SelectObjectContent"), None] {
+            let mut object = answer(200, "\u{1}");
+            write_references(&mut object, operation);
+            assert_eq!(object.body().bytes().unwrap(), "\u{1}");
+        }
+        for (status, operation) in [(200, Some("ListObjectsV2")), (404, Some("GetObject"))] {
+            let mut document = answer(status, "\u{1}");
+            document.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(1));
+            write_references(&mut document, operation);
+            assert_eq!(document.body().bytes().unwrap(), "&#x1;");
+            assert_eq!(document.headers()[header::CONTENT_LENGTH], "5");
+        }
+    }
+}
