@@ -13,6 +13,7 @@ mod doubt_tracker;
 mod identity;
 mod lease_grants;
 mod read_counter;
+mod size_guess;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub(crate) use coherence_table::CoherenceTable;
 pub(crate) use doubt_tracker::DoubtOptions;
 pub(crate) use lease_grants::{GrantOptions, LeaseGrantError, LeaseGrantTable, RecallScope};
 pub(crate) use read_counter::KeyReadCounter;
+pub(crate) use size_guess::ObjectSizeGuess;
 
 /// The object whose attributes are requested.
 #[derive(Clone)]

@@ -93,13 +93,15 @@ impl KeyedDigester {
         digest as u64
     }
 
-    /// Hashes the plain name of the volume, as the configuration writes it.
+    /// Hashes the plain name of the volume, as the configuration writes it. It stands in the headers
+    /// of pages on disk.
     pub(crate) fn digest_volume(&self, volume: &ObjectVolume) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
         hasher.write_u8(4);
         let (ufs, bucket) = volume.plain_parts();
-        hash_text(&mut hasher, ufs);
-        hash_text(&mut hasher, bucket);
+        hasher.write_u64((ufs.len() + bucket.len()) as u64);
+        hasher.write(ufs.as_bytes());
+        hasher.write(bucket.as_bytes());
         let digest: u128 = hasher.finish128().into();
         digest as u64
     }
@@ -189,6 +191,19 @@ mod tests {
         let mut seen = HashSet::from([digests.digest_version(&base.0, &base.1).0]);
         for (object, version) in &others {
             assert!(seen.insert(digests.digest_version(object, version).0), "{object} {version:?}");
+        }
+    }
+
+    /// It stands in the headers of pages that are on disk.
+    #[test]
+    fn a_volumes_digest_is_that_of_its_plain_name_in_one_text() {
+        let digests = KeyedDigester::new(DigestSecret(1, 2));
+        let mut hasher = SipHasher13::new_with_keys(1, 2);
+        hasher.write_u8(4);
+        hash_text(&mut hasher, "ceph/train");
+        let digest: u128 = hasher.finish128().into();
+        for name in ["ceph/train", "ceph@0123abcd/train"] {
+            assert_eq!(digests.digest_volume(&ObjectVolume(name.into())), digest as u64, "{name}");
         }
     }
 

@@ -182,6 +182,11 @@ impl PageFiller {
         &self.memory
     }
 
+    /// Returns the length of a block.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        u64::from(self.geometry.block_bytes)
+    }
+
     pub(crate) fn disk_tier(&self) -> Option<&Arc<DiskTier>> {
         self.disk.as_ref()
     }

@@ -35,7 +35,7 @@ impl PrefixInvalidation {
     fn covers_key(&self, volume: &ObjectVolume, key: &str) -> bool {
         self.volume
             .as_ref()
-            .is_none_or(|own| own == volume && key.starts_with(self.prefix.as_str()))
+            .is_none_or(|own| own.means_name_of(volume) && key.starts_with(self.prefix.as_str()))
     }
 }
 
@@ -101,6 +101,8 @@ mod tests {
         assert_eq!(since(&voids, "u/b", "a/bc", 40), Some(10));
         assert_eq!(since(&voids, "u/b", "b", 40), None);
         assert_eq!(since(&voids, "u/c", "a/x", 40), None);
+        // Whichever store the name means.
+        assert_eq!(since(&voids, "u@0123abcd/b", "a/x", 40), Some(30));
         voids.add_prefix(&volume("u/b"), "", at(35));
         assert_eq!(since(&voids, "u/b", "a/bc", 40), Some(5));
         assert_eq!(voids.list.read().len(), 1, "what is covered is left out");

@@ -40,6 +40,15 @@ impl QuestionChecks {
         self.volume_source(volume).map(drop)
     }
 
+    /// Checks that a UFS of this name is configured here, whichever store it means. Who forgets too
+    /// much asks the UFS once more than necessary.
+    pub(crate) fn check_volume_name(&self, volume: &ObjectVolume) -> Result<(), ServeRefusal> {
+        match self.volume_source(volume) {
+            Err(ServeRefusal::OtherStore(_)) => Ok(()),
+            checked => checked.map(drop),
+        }
+    }
+
     /// Checks that a message names keys of a known volume, and not too many.
     pub(crate) fn check_volume_and_keys(
         &self,
@@ -71,5 +80,32 @@ impl QuestionChecks {
             .iter()
             .map(|key| ObjectKey { volume: volume.clone(), key: key.clone() }.hash())
             .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use verbs3_ufs::local::{LocalOptions, LocalStore};
+    use verbs3_ufs::{Ufs, UfsSettings};
+
+    /// A coordinator that spells the store otherwise still ends what is stale here.
+    #[test]
+    fn what_forgets_is_taken_by_name_and_what_reads_by_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LocalStore::open_store(LocalOptions::new(folder.path())).unwrap();
+        let store = Ufs::new(Arc::new(store), UfsSettings::with_name("a"));
+        let checks = QuestionChecks {
+            geometry: BlockGeometry::DEFAULT,
+            volumes: WorkerVolumes::of_stores([store]),
+            keys_per_message_max: 1,
+        };
+        let [own, other, unknown] =
+            ["a", "a@0123abcd", "b"].map(|ufs| ObjectVolume::new(ufs, "train"));
+        assert!(checks.check_volume(&own).is_ok() && checks.check_volume_name(&own).is_ok());
+        assert!(matches!(checks.check_volume(&other), Err(ServeRefusal::OtherStore(_))));
+        assert!(checks.check_volume_name(&other).is_ok());
+        assert!(checks.check_volume_name(&unknown).is_err());
     }
 }

@@ -33,8 +33,8 @@ pub(crate) enum ServeRefusal {
     #[error("volume {0} is not in this worker's configuration; add its ufs")]
     UnknownVolume(ObjectVolume),
     #[error(
-        "ufs {0} is another store here than where this was asked; give it the same endpoint, region \
-        and namespace in every process, or the same store_id"
+        "ufs {0} is another store here than where this was asked; give it the same endpoint (on \
+        AWS: region) and namespace in every process, or the same store_id"
     )]
     OtherStore(String),
     #[error("{keys} keys in one message; name 1 to {keys_max}")]

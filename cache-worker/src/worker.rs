@@ -12,7 +12,7 @@ use verbs3_telemetry::RequestTracer;
 
 use crate::attributes::{
     AttributeCache, AttributeCheckTable, AttributeFetcher, CoherenceTable, DoubtOptions,
-    GrantOptions, KeyReadCounter, LeaseGrantTable,
+    GrantOptions, KeyReadCounter, LeaseGrantTable, ObjectSizeGuess,
 };
 use crate::block_heat::BlockHeatTable;
 use crate::call_trace::WorkerCallTracer;
@@ -198,6 +198,7 @@ impl CacheWorker {
             grants: grants.clone(),
             filler: filler.clone(),
             digests: digests.clone(),
+            sizes: ObjectSizeGuess::new(),
             clock: clock.clone(),
             tasks: tasks.clone(),
             stop: stop.clone(),

@@ -518,8 +518,9 @@ impl MembershipController {
         Ok(())
     }
 
-    /// Returns a live worker of another name that is reached at the same host and port. Workers of
-    /// one process have no such address.
+    /// Returns a live worker of another name that is reached at the same host and port, but not at
+    /// the same place: that one is this process under its former name. Workers of one process have
+    /// no such address.
     pub fn other_at_address(
         &self,
         id: &WorkerId,
@@ -529,8 +530,11 @@ impl MembershipController {
         if !address.contains(':') {
             return None;
         }
+        let place = self.records.get(id).map_or(0, |record| record.place);
         let is_other = |(other, record): &(&WorkerId, &MemberRecord)| {
-            *other != id && record.is_live(now) && record.member.address == address
+            let is_former = place != 0 && record.place == place;
+            let is_live = record.is_live(now) && !is_former;
+            *other != id && is_live && record.member.address == address
         };
         self.records.iter().find(is_other).map(|(other, _)| other.clone())
     }

@@ -174,6 +174,7 @@ async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() 
             reads.clone(),
         ));
     }
+    let written = || keys.iter().map(|key| key.acknowledged.load(Ordering::SeqCst)).sum::<u64>();
     // However slow the machine is, leases are in use before the trouble begins: a write whose home
     // was killed leaves its key without leases for an hour.
     let enough = async || {
@@ -182,7 +183,7 @@ async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() 
             let name = format!("gateway-{gateway}");
             metrics.push(cluster.metrics(&name).await.map_err(|error| error.to_string())?);
         }
-        let written: u64 = keys.iter().map(|key| key.acknowledged.load(Ordering::SeqCst)).sum();
+        let written = written();
         let sum = |family: &str| metrics.iter().map(|one| one.sum(family, &[])).sum::<f64>();
         let answered = sum("verbs3_client_leased_total");
         let held = sum("verbs3_client_small_object_reads_total");
@@ -191,6 +192,7 @@ async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() 
         if written > 20 && answered > 50.0 && held > 10.0 { Ok(seen) } else { Err(seen) }
     };
     let seen = eventually(SOON, enough).await.unwrap();
+    let before = (written(), reads.load(Ordering::Relaxed));
     let mut order: Vec<usize> = (0..5).collect();
     for at in (1..order.len()).rev() {
         order.swap(at, rng.random_range(0..=at));
@@ -205,7 +207,12 @@ async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() 
     while let Some(ended) = tasks.join_next().await {
         ended.expect("a reader saw what can't be");
     }
-    println!("{seen}; {} reads, none stale", reads.load(Ordering::Relaxed));
+    let after = (written(), reads.load(Ordering::Relaxed));
+    assert!(
+        after.0 > before.0 && after.1 > before.1,
+        "nothing was done in the trouble: {before:?}"
+    );
+    println!("{seen}; {} reads, none stale", after.1);
 }
 
 /// Without the writes of others, a gateway asks the home of a hot key a few times in the life of

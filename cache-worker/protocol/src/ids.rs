@@ -27,6 +27,11 @@ impl ObjectVolume {
         let (ufs, bucket) = self.0.split_at(self.0.find('/').unwrap_or(self.0.len()));
         (strip_store(ufs), bucket)
     }
+
+    /// Returns whether both have one plain name, whichever stores they mean.
+    pub fn means_name_of(&self, other: &Self) -> bool {
+        self.plain_parts() == other.plain_parts()
+    }
 }
 
 /// Letters of `@` and the store behind it.

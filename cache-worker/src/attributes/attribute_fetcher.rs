@@ -1,13 +1,16 @@
 //! Sends the checks to the UFS. If the wanted bytes begin in block 0, one GET brings attributes and
 //! first pages in one round trip. Otherwise a HEAD is sent. The GET is ranged, unless the object is
-//! known to fit: only the answer to a full GET shows by itself that the object has no checksums.
+//! known or guessed to fit: only the answer to a full GET shows by itself that the object has no
+//! checksums. Where a ranged GET is sent and checksums are wanted, a HEAD is sent beside it.
 //!
 //! Tasks belong to the worker: a reader that leaves does not cancel the check for its other
 //! waiters.
 
 use std::ops::RangeInclusive;
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures::future::{OptionFuture, maybe_done};
 use tokio_util::sync::CancellationToken;
 use verbs3_protocol::{HeadAttributes, KeyGeneration, RefusalKind, WorkerRefusal};
 use verbs3_ufs::{ObjectHead, ObjectStream, RawAnswer, ReadObject, UfsError};
@@ -21,6 +24,7 @@ use super::check_table::{
 };
 use super::coherence_table::CoherenceTable;
 use super::lease_grants::{LeaseGrantTable, RecallScope};
+use super::size_guess::ObjectSizeGuess;
 use super::{AttributeCheckOutcome, AttributeQuery, identity};
 use crate::call_trace::ask_ufs;
 use crate::clock::WorkerClock;
@@ -37,6 +41,7 @@ pub(crate) struct AttributeFetcher {
     pub(crate) grants: Arc<LeaseGrantTable>,
     pub(crate) filler: Arc<PageFiller>,
     pub(crate) digests: KeyedDigester,
+    pub(crate) sizes: ObjectSizeGuess,
     pub(crate) clock: Arc<dyn WorkerClock>,
     pub(crate) tasks: WorkerTaskSet,
     pub(crate) stop: CancellationToken,
@@ -198,7 +203,8 @@ impl AttributeFetcher {
             // If a former owner has the pages, only a HEAD is sent. The pages then come from that
             // owner.
             Some(range) if !self.filler.former_holds(subject, *range.start()).await => {
-                match plan.whole {
+                let guessed = || self.guess_whole(subject, range, plan.needs);
+                match plan.whole.or_else(guessed) {
                     Some(bytes) => self.ask_whole(subject, range.clone(), bytes, plan.needs).await,
                     None => self.ask_get(subject, range.clone(), plan.needs).await,
                 }
@@ -207,7 +213,21 @@ impl AttributeFetcher {
         }
     }
 
-    /// Requests the whole object, which probably has `bytes` bytes.
+    /// Returns the bytes of a block, if block 0 is wanted with checksums, and the object probably
+    /// has no other.
+    fn guess_whole(
+        &self,
+        subject: &AttributeQuery,
+        range: &RangeInclusive<u64>,
+        needs: AnswerRequirements,
+    ) -> Option<u64> {
+        let block_bytes = self.filler.block_bytes();
+        let is_block = *range.start() == 0 && *range.end() + 1 == block_bytes;
+        let is_guessed = needs.checksums && is_block && self.sizes.expects_fit(&subject.object);
+        is_guessed.then_some(block_bytes)
+    }
+
+    /// Requests the whole object, which probably has at most `bytes` bytes.
     async fn ask_whole(
         &self,
         subject: &AttributeQuery,
@@ -228,10 +248,15 @@ impl AttributeFetcher {
                 Ok(stream) => stream,
                 Err(error) => return refused_by_ufs(error),
             };
-        if stream.head.bytes > bytes {
+        self.note_size(subject, &stream.head);
+        let wanted = range.end() + 1;
+        if stream.head.bytes > bytes && wanted > bytes {
             // The object has grown. The rest of this answer's body is not read.
             drop((stream, turn));
             return self.ask_get(subject, range, needs).await;
+        }
+        if let Some(refused) = beyond_ranges(subject, &stream.head) {
+            return refused;
         }
         let version = match identity::stated_version(&stream.head)
             .cacheable_version(subject.version_id.as_deref())
@@ -240,8 +265,13 @@ impl AttributeFetcher {
             Err(error) => return UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
         };
         let attributes = identity::build_attributes(&stream.head, version, needs.checksums);
+        let stream = stream.cut_at(wanted);
         let coming = self.fill_from_answer(subject, &attributes, stream, turn);
         UfsAttributeAnswer::Present(attributes, coming)
+    }
+
+    fn note_size(&self, subject: &AttributeQuery, head: &ObjectHead) {
+        self.sizes.note_fit(&subject.object, head.bytes <= self.filler.block_bytes());
     }
 
     async fn ask_get(
@@ -259,7 +289,14 @@ impl AttributeFetcher {
         self.metrics.ufs_requests[UfsRequestKind::Get].inc();
         let read =
             ReadObject { range: Some(range), ..build_read_request(subject, needs.checksums) };
-        let stream = match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
+        let mut get = pin!(ask_ufs(ufs, "GetObject", ufs.read(read)));
+        let head = needs.checksums.then(|| self.ask_checksums(subject));
+        let mut head = pin!(maybe_done(OptionFuture::from(head)));
+        let answered = tokio::select! {
+            answered = get.as_mut() => answered,
+            () = head.as_mut() => get.await,
+        };
+        let stream = match answered {
             Ok(stream) => stream,
             // The object is empty, or ends before the first wanted byte: only its attributes can be
             // requested.
@@ -269,6 +306,7 @@ impl AttributeFetcher {
             }
             Err(error) => return refused_by_ufs(error),
         };
+        self.note_size(subject, &stream.head);
         if let Some(refused) = beyond_ranges(subject, &stream.head) {
             return refused;
         }
@@ -285,7 +323,22 @@ impl AttributeFetcher {
         if !needs.checksums || own_checksums {
             return UfsAttributeAnswer::Present(attributes, coming);
         }
-        self.with_checksums(subject, attributes, coming).await
+        head.as_mut().await;
+        match head.take_output().flatten() {
+            Some(head) => add_checksums(subject.version_id.as_deref(), head, attributes, coming),
+            None => UfsAttributeAnswer::Present(attributes, coming),
+        }
+    }
+
+    /// Asks for the checksums of the version that is there now. It need not be that of a GET beside
+    /// it: versions have to be compared.
+    async fn ask_checksums(&self, subject: &AttributeQuery) -> Result<ObjectHead, UfsError> {
+        self.metrics.ufs_requests[UfsRequestKind::Head].inc();
+        let ufs = &subject.source.ufs;
+        let head = ufs.head_object(build_read_request(subject, true));
+        ask_ufs(ufs, "HeadObject", head).await.inspect_err(|error| {
+            tracing::debug!(object = %subject.object, %error, "no checksums for this object");
+        })
     }
 
     fn fill_from_answer(
@@ -297,44 +350,6 @@ impl AttributeFetcher {
     ) -> Option<RunInterest> {
         let target = subject.fill_target(&attributes.version, &self.digests);
         self.filler.start_answered(target, stream, turn)
-    }
-
-    /// Adds the checksums that a ranged answer lacks. If the UFS does not give them, the object is
-    /// answered without.
-    async fn with_checksums(
-        &self,
-        subject: &AttributeQuery,
-        got: HeadAttributes,
-        coming: Option<RunInterest>,
-    ) -> UfsAttributeAnswer {
-        self.metrics.ufs_requests[UfsRequestKind::Head].inc();
-        let read = ReadObject {
-            if_match: Some(got.version.etag.clone()),
-            ..build_read_request(subject, true)
-        };
-        let ufs = &subject.source.ufs;
-        match ask_ufs(ufs, "HeadObject", ufs.head_object(read)).await {
-            Ok(head) => match identity::stated_version(&head)
-                .cacheable_version(subject.version_id.as_deref())
-            {
-                // A HEAD may have fewer headers than the GET, and clients of a GET need all of
-                // them.
-                Ok(version) if version == got.version => match identity::with_checksums(got, &head)
-                {
-                    Some(attributes) => UfsAttributeAnswer::Present(attributes, coming),
-                    None => UfsAttributeAnswer::Changing,
-                },
-                _ => UfsAttributeAnswer::Changing,
-            },
-            Err(error) if error.version_changed() => UfsAttributeAnswer::Changing,
-            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
-                UfsAttributeAnswer::Changing
-            }
-            Err(error) => {
-                tracing::debug!(object = %subject.object, %error, "no checksums for this object");
-                UfsAttributeAnswer::Present(got, coming)
-            }
-        }
     }
 
     async fn ask_head(
@@ -370,6 +385,30 @@ impl AttributeFetcher {
             Err(_) if !needs.error_body => refused_by_ufs(error),
             Err(error) => refused_by_ufs(error),
         }
+    }
+}
+
+/// Adds the checksums that a ranged answer lacks. If the UFS does not give them, the object is
+/// answered without.
+fn add_checksums(
+    version_id: Option<&str>,
+    head: Result<ObjectHead, UfsError>,
+    got: HeadAttributes,
+    coming: Option<RunInterest>,
+) -> UfsAttributeAnswer {
+    match head {
+        Ok(head) => match identity::stated_version(&head).cacheable_version(version_id) {
+            // A HEAD may have fewer headers than the GET, and clients of a GET need all of them.
+            Ok(version) if version == got.version => match identity::with_checksums(got, &head) {
+                Some(attributes) => UfsAttributeAnswer::Present(attributes, coming),
+                None => UfsAttributeAnswer::Changing,
+            },
+            _ => UfsAttributeAnswer::Changing,
+        },
+        Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
+            UfsAttributeAnswer::Changing
+        }
+        Err(_) => UfsAttributeAnswer::Present(got, coming),
     }
 }
 
@@ -448,3 +487,6 @@ impl Drop for CheckTaskGuard<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use crate::metrics::CountedRequest;
 impl AttributeHome {
     pub(crate) fn answer_forget(&self, forget: &ForgetMessage) -> ChangeResult {
         self.metrics.requests[CountedRequest::Forget].inc();
-        self.checks.check_volume(&forget.volume)?;
+        self.checks.check_volume_name(&forget.volume)?;
         let hashes = self.checks.hash_keys(&forget.volume, &forget.keys)?;
         self.metrics.generations_raised.inc_by(hashes.len() as u64);
         let generation = self.coherence.raise_generations(&hashes, self.clock.now());
@@ -24,7 +24,7 @@ impl AttributeHome {
     /// Recalls all leases and raises no generation: the keys that begin so are not known.
     pub(crate) fn forget_prefix(&self, forget: &ForgetPrefix) -> ChangeResult {
         self.metrics.requests[CountedRequest::Forget].inc();
-        self.checks.check_volume(&forget.volume)?;
+        self.checks.check_volume_name(&forget.volume)?;
         self.voids.add_prefix(&forget.volume, &forget.prefix, self.clock.now());
         self.grants.recall_all();
         Ok(ChangeReceipt {

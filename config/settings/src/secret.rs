@@ -22,10 +22,12 @@ const SECRET_BYTES_MAX: u64 = 64 << 10;
 /// Reads a text from a regular file of at most `bytes_max` bytes. A pipe would make its reader wait
 /// for ever, and a device may never end.
 pub fn read_bounded_text(path: &Path, bytes_max: u64) -> io::Result<String> {
-    if !std::fs::metadata(path)?.is_file() {
+    let found = std::fs::metadata(path)?;
+    if !found.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    let mut text = String::new();
+    // At once: one that grows would leave copies of a secret in memory that was freed.
+    let mut text = String::with_capacity(found.len().min(bytes_max) as usize + 1);
     let read = File::open(path)?.take(bytes_max.saturating_add(1)).read_to_string(&mut text)?;
     if read as u64 > bytes_max {
         return Err(io::Error::other(format!("it is longer than {bytes_max} bytes")));

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use verbs3_settings::CheckFindings;
 use verbs3_ufs::{StoreLocation, UfsKind, UfsSettings};
@@ -51,13 +51,16 @@ pub(super) fn check_own_endpoint(
             continue;
         };
         let standard = if endpoint.starts_with("https://") { 443 } else { 80 };
-        let address = match host.trim_start_matches('[').trim_end_matches(']') {
-            "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            host => host.parse().ok(),
+        let addresses: Vec<IpAddr> = match host.trim_start_matches('[').trim_end_matches(']') {
+            "localhost" => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+            host => host.parse().into_iter().collect(),
         };
-        let is_here = address.is_some_and(|address| {
-            address == listen.ip() || (listen.ip().is_unspecified() && address.is_loopback())
-        });
+        // A socket at `[::]` takes IPv4 as well.
+        let takes = |address: &IpAddr| {
+            let is_any = listen.ip().is_unspecified() && (listen.is_ipv6() || address.is_ipv4());
+            *address == listen.ip() || (is_any && address.is_loopback())
+        };
+        let is_here = addresses.iter().any(takes);
         if is_here && port.unwrap_or(standard) == listen.port() {
             findings.add_error(
                 format!("ufs[{index}].endpoint"),

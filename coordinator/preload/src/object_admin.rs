@@ -82,10 +82,13 @@ impl ObjectAdmin {
         &self,
         keys: BTreeMap<ObjectVolume, Vec<String>>,
     ) -> Result<(), TendError> {
+        // One volume that can't be reached keeps no other from hearing of it.
+        let mut told = Ok(());
         for (volume, keys) in keys {
-            self.tier.invalidate_objects(&volume, &InvalidObjects::Keys(keys), PATIENCE).await?;
+            let keys = InvalidObjects::Keys(keys);
+            told = told.and(self.tier.invalidate_objects(&volume, &keys, PATIENCE).await);
         }
-        Ok(())
+        told
     }
 
     /// Returns the volume of this bucket in this UFS, or, if none is named, in each UFS with a

@@ -1,5 +1,7 @@
-//! Writes what XML 1.0 has no letter for as references (`&#x1;`), as S3 does: one such key would make
-//! every listing that names it unreadable. Touches documents alone, never the bytes of an object.
+//! Writes what XML 1.0 has no letter for as references (`&#x1;`), as S3 does, and carriage returns,
+//! which every parser would take for a line feed: a listing would name another key. Lenient parsers
+//! read such a listing; strict ones (expat) refuse references to what XML forbids as well, and have
+//! `encoding-type=url`. Touches documents alone, never the bytes of an object.
 
 use http::{HeaderValue, header};
 use s3s::{Body, HttpResponse};
@@ -53,11 +55,12 @@ pub(super) fn with_references(document: &[u8]) -> Option<Vec<u8>> {
     Some(written)
 }
 
-/// Returns the number of a character that XML forbids (<https://www.w3.org/TR/xml/#charsets>), and
-/// how many bytes of UTF-8 it has. UTF-8 has no surrogates.
+/// Returns the number of a character that XML forbids (<https://www.w3.org/TR/xml/#charsets>) or
+/// reads as another (<https://www.w3.org/TR/xml/#sec-line-ends>), and how many bytes of UTF-8 it
+/// has. UTF-8 has no surrogates.
 fn reference_at(text: &[u8]) -> Option<(u32, usize)> {
     match text {
-        [b'\t' | b'\n' | b'\r', ..] => None,
+        [b'\t' | b'\n', ..] => None,
         [control @ 0..=0x1f, ..] => Some((u32::from(*control), 1)),
         [0xef, 0xbf, last @ (0xbe | 0xbf), ..] => Some((0xff00 + u32::from(last | 0x40), 3)),
         _ => None,
@@ -80,7 +83,8 @@ mod tests {
         let text = |document: &str| {
             with_references(document.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap())
         };
-        assert_eq!(text("<Key>a\t\r\né ￭ \u{7f}\u{85}</Key>"), None);
+        assert_eq!(text("<Key>a\t\né ￭ \u{7f}\u{85}</Key>"), None);
+        assert_eq!(text("a\rb\r\n").unwrap(), "a&#xd;b&#xd;\n");
         assert_eq!(text("\u{1}a\0\u{1f}").unwrap(), "&#x1;a&#x0;&#x1f;");
         assert_eq!(text("x\u{fffe}\u{ffff}y\u{fffd}").unwrap(), "x&#xfffe;&#xffff;y\u{fffd}");
     }

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    BlockGeometry, ByteRange, ContentVersion, Epoch, HeadAttributes, ListedAttributes, ObjectKey,
-    ObjectVolume, ReadSource, StandingQuestion, WorkerQuestion,
+    BlockGeometry, ByteRange, ContentVersion, Epoch, HeadAttributes, KeyHash, ListedAttributes,
+    ObjectKey, ObjectVolume, ReadSource, StandingQuestion, WorkerQuestion,
 };
 
 fn context() -> TraceContext {
@@ -100,6 +100,15 @@ fn an_envelope_is_laid_out_as_the_handshakes_version_says() {
         .map(|tenant| WorkerRequest::Standing.for_tenant(None, tenant).encode().to_vec());
     assert_eq!(plain, [0, 0, 9]);
     assert_eq!(tagged, [0, 1, 2, b'a', b'b', 3, 9]);
+}
+
+/// What places an object, and guards its attributes. If this fails, raise `PROTOCOL_VERSION`, too.
+#[test]
+fn an_object_is_hashed_as_the_handshakes_version_says() {
+    let object = |volume: &str| ObjectKey { volume: ObjectVolume(volume.into()), key: "k".into() };
+    assert_eq!(object("ceph/train").hash(), object("ceph@0123abcd/train").hash());
+    assert_eq!(object("ceph/train").hash(), KeyHash(15_271_459_565_676_281_878));
+    assert_eq!(object("ceph/train").home_slot().0, 0);
 }
 
 #[test]

@@ -257,6 +257,62 @@ async fn checksums_cost_one_head_and_are_kept() {
     assert_eq!(bed.store.asked(), (1, 1));
 }
 
+fn has_checksum(got: &super::bed::Got) -> bool {
+    let attributes = &got.opened().attributes;
+    let crc32 = |(name, _): &(String, Vec<u8>)| name == "x-amz-checksum-crc32";
+    attributes.checksums_known && attributes.headers.iter().any(crc32)
+}
+
+#[tokio::test]
+async fn checksums_of_a_cold_object_are_asked_for_beside_its_bytes() {
+    let bed = Bed::new(InProcessMode::Share);
+    let stored = Stored::new(10, 3 * BLOCK);
+    bed.store.put("k", stored.clone());
+    bed.store.hold();
+    let opening = bed.open(OpenMessage { checksums: true, ..open("k", ALL) });
+    // Both wait for the store at once, or this waits for ever.
+    let both = async {
+        bed.store.wait_held(2).await;
+        bed.store.release();
+    };
+    let (got, ()) = tokio::join!(opening, both);
+    assert!(has_checksum(&got));
+    assert_eq!(got.bytes, stored.content(0..got.bytes.len() as u64));
+    assert_eq!(bed.store.asked(), (1, 1));
+}
+
+#[tokio::test]
+async fn a_cold_object_among_small_ones_takes_one_request_with_its_checksums() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        let with = |key: &str| OpenMessage { checksums: true, ..open(key, ALL) };
+        for number in 0..8 {
+            let key = format!("a/{number}");
+            bed.store.put(&key, Stored::new(number, 5000));
+            bed.open(with(&key)).await;
+        }
+        let before = bed.store.asked();
+        let small = Stored::new(20, 5001);
+        bed.store.put("a/small", small.clone());
+        let got = bed.open(with("a/small")).await;
+        assert!(has_checksum(&got) && got.bytes == small.content(0..5001));
+        assert_eq!(bed.store.asked(), (before.0 + 1, before.1));
+        // One that is larger than was guessed: its first block is read, and no more.
+        let bytes = bed.store.body_bytes();
+        let large = Stored::new(21, 3 * BLOCK);
+        bed.store.put("a/large", large.clone());
+        let got = bed.open(with("a/large")).await;
+        assert!(has_checksum(&got) && got.bytes == large.content(0..got.bytes.len() as u64));
+        let got = bed.read(super::bed::read("a/large", &large, 0, 0..BLOCK as u32)).await;
+        assert!(got.bytes == large.content(0..BLOCK));
+        assert_eq!(bed.store.asked(), (before.0 + 2, before.1));
+        assert_eq!(bed.store.body_bytes() - bytes, BLOCK);
+        let got = bed.read(super::bed::read("a/large", &large, 1, 0..BLOCK as u32)).await;
+        assert!(got.bytes == large.content(BLOCK..2 * BLOCK));
+        bed.assert_nothing_leaked().await;
+    }
+}
+
 #[tokio::test]
 async fn a_hot_object_is_revalidated_without_its_bytes() {
     let bed = Bed::new(InProcessMode::Share);

@@ -247,6 +247,12 @@ impl S3 for Store {
         };
         Ok(S3Response::new(GetObjectOutput {
             content_length: Some((range.end - range.start) as i64),
+            // As AWS has it: with whole objects alone.
+            checksum_crc32: req
+                .input
+                .checksum_mode
+                .filter(|_| content_range.is_none())
+                .map(|_| "AAAAAA==".into()),
             body: Some(self.body(&object, range)),
             content_range,
             e_tag: Some(etag(&object)),
