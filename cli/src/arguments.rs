@@ -279,6 +279,11 @@ mod tests {
             include_str!("../../docs/performance.md"),
             include_str!("../../docs/capacity.md"),
             include_str!("../../docs/kubernetes.md"),
+            include_str!("../../docs/fabric/clouds.md"),
+            include_str!("../../docs/fabric/design.md"),
+            include_str!("../../docs/fabric/measuring.md"),
+            include_str!("../../docs/fabric/queue-pairs.md"),
+            include_str!("../../docs/fabric/traffic.md"),
         ];
         let commands: Vec<Vec<String>> = documents.into_iter().flat_map(commands).collect();
         for words in &commands {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #! Holds deploy/ against what reads it: the chart and the manifests against the API's schema (charts.py), the pods and the units against
 #! the built binary, which is started by them (pods.py, units.py), alerts and dashboard
-#! against its metrics (alerts.py), the host's script against a made-up host (host.py), the Debian package where it is installed (package.py); all in namespaces of their own.
+#! against its metrics (alerts.py), the host's scripts against a made-up host (host.py, host_scripts.py), the Debian package where it is installed (package.py); all in namespaces of their own.
 #
 #   run.sh DIR     DIR takes trees and logs; DIR/not-proven what this machine does not allow
 set -euo pipefail
@@ -41,6 +41,8 @@ mkdir -p "$DIR/package"
 "$VENV/bin/python" "$HERE/package.py" "$VERBS3" "$DIR/package"
 [ ! -e "$DIR/package/not-proven" ] || not_proven "$(cat "$DIR/package/not-proven")"
 unshare "${own[@]}" "$VENV/bin/python" "$HERE/host.py" "$(mktemp -d "$DIR/host.XXXXXX")"
+mkdir -p "$DIR/host-scripts"
+"$VENV/bin/python" "$HERE/host_scripts.py" "$DIR/host-scripts"
 PROMETHEUS=$("$ROOT/tests/testbed/prometheus.sh")
 unshare "${own[@]}" "$VENV/bin/python" "$HERE/alerts.py" "$VERBS3" "$PROMETHEUS" "$(mktemp -d "$DIR/alerts.XXXXXX")"
 if [ "$(id -u)" -eq 0 ] && [ -x /lib/systemd/systemd ]; then

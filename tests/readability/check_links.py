@@ -4,7 +4,8 @@
     tests/readability/check_links.py        one line for each that is wrong, as FILE:LINE: …; exits 1 if there is one
 
 Looked at are, in every committed document, relative links and their anchors; in ARCHITECTURE.md, rdma/OWNERSHIP.md and docs/ also the
-paths in backticks (`client/src/open.rs`: the end of a path in the tree is enough), and whether docs/SUMMARY.md lists every page.
+paths in backticks (`client/src/open.rs`: the end of a path in the tree is enough), whether docs/SUMMARY.md lists every page, and whether
+each row of docs/coverage.md names a file and says what is missing.
 Links to other hosts are not asked.
 """
 
@@ -112,11 +113,23 @@ def unlisted(documents: list[str]):
             yield f"docs/SUMMARY.md:1: {path} is not listed"
 
 
+def unshown():
+    """Rows of coverage that lead nowhere, or leave open whether something is missing."""
+    for line, text in enumerate((ROOT / "docs/coverage.md").read_text(encoding="utf-8").splitlines(), 1):
+        cells = [cell.strip() for cell in text.strip("|").split("|")] if text.startswith("|") else []
+        if not cells or cells[0] in ("asked for", "---"):
+            continue
+        if len(cells) != 3 or not all(cells):
+            yield f"docs/coverage.md:{line}: a row is what is asked for, where it is, what is missing (–: nothing)"
+        elif not re.search(r"\]\(|`[^`]*(/|\.(sh|yaml|json))[^`]*`", cells[1]):
+            yield f"docs/coverage.md:{line}: {cells[0]} leads to no file"
+
+
 def main() -> int:
     files = set(tree())
     folders = {str(parent) for name in files for parent in Path(name).parents}
     documents = sorted(name for name in files if name.endswith(".md"))
-    wrong = list(unlisted(documents))
+    wrong = [*unlisted(documents), *unshown()]
     for path in documents:
         text = (ROOT / path).read_text(encoding="utf-8")
         found = list(wrong_links(path, text, files, folders))
