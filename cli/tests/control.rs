@@ -229,7 +229,7 @@ async fn what_was_changed_past_the_gateway_is_seen_when_that_is_said() {
          credentials = {{ kind = \"static\", access_key_id = \"{access}\", secret_access_key = \"{secret}\" }}\n\
          [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"1h\"\n\
          [gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\nmemory = {{ capacity = \"32MiB\" }}\n\
-         tier = {{ first_progress = \"60s\", idle = \"60s\" }}\n\
+         tier = {{ hedge_after = \"59s\", first_progress = \"60s\", idle = \"60s\" }}\n\
          [worker]\nmemory = {{ capacity = \"32MiB\" }}\n[dev]\ndemo = false\ndir = \"{}\"\n",
         store.listen,
         at.join(".verbs3/identities.toml").display(),

@@ -48,6 +48,7 @@ use request_plan::AnswerExtent;
 pub(crate) use request_plan::ReadRequestPlan;
 use sequence_table::SequenceTable;
 use store_heads::StoreHeads;
+use store_open::HedgedOpenOutcome;
 pub(crate) use tier_answer::TierAnswer;
 use tier_answer::{FoundObject, ReadyObject, TierBody, describe_object};
 
@@ -265,29 +266,13 @@ impl ObjectReader {
             absence_age_ms_max: absence_age_ms_max(mount),
             checksums: ask.checksums,
             want,
+            silence: Some(Arc::default()),
             trace: None,
             tenant: cx.tenant().worker_tag(),
         };
         for _ in 0..OPENS_MAX {
-            let mut span = cx.begin_span("verbs3.open");
-            request.trace = cx.outgoing_trace(span.as_ref());
-            let outcome = self.shared.tier.open_object(&request).await;
-            trace_outcome(span.as_mut(), &outcome);
-            drop(span);
-            let found = match outcome {
-                OpenOutcome::Found(found) => FoundObject::from_tier(*found),
-                OpenOutcome::Absent(absent) => {
-                    let verdict = if absent.cached { ReadVerdict::Hit } else { ReadVerdict::Miss };
-                    self.shared.metrics.reads[verdict].inc();
-                    return Err(answers::of_worker(cx, mount, absent.answer));
-                }
-                OpenOutcome::Ufs(answer) => return Err(answers::of_worker(cx, mount, answer)),
-                OpenOutcome::Bypass(reason) => {
-                    match self.open_by_store(cx, mount, &request, reason).await {
-                        Some(found) => found,
-                        None => return Ok(ReadOpenOutcome::Bypass),
-                    }
-                }
+            let Some(found) = self.find_object(cx, mount, &mut request).await? else {
+                return Ok(ReadOpenOutcome::Bypass);
             };
             match self.judge_opened(cx, mount, ask, &request.object, found, want.is_some()).await {
                 Ok(opening) => return Ok(opening),
@@ -300,6 +285,34 @@ impl ObjectReader {
             }
         }
         Ok(ReadOpenOutcome::Bypass)
+    }
+
+    /// Asks the tier for an object, and where it can't say, the store. `None`: read it past the
+    /// tier. `Err`: the answer to the client.
+    async fn find_object(
+        &self,
+        cx: &Arc<RequestContext>,
+        mount: &Arc<MountedBucket>,
+        request: &mut OpenRequest,
+    ) -> S3Result<Option<FoundObject>> {
+        let mut span = cx.begin_span("verbs3.open");
+        request.trace = cx.outgoing_trace(span.as_ref());
+        let outcome = match self.open_beside_store(cx, mount, request).await {
+            HedgedOpenOutcome::Tier(outcome) => outcome,
+            HedgedOpenOutcome::Store(found) => return Ok(Some(found)),
+        };
+        trace_outcome(span.as_mut(), &outcome);
+        drop(span);
+        match outcome {
+            OpenOutcome::Found(found) => Ok(Some(FoundObject::from_tier(*found))),
+            OpenOutcome::Absent(absent) => {
+                let verdict = if absent.cached { ReadVerdict::Hit } else { ReadVerdict::Miss };
+                self.shared.metrics.reads[verdict].inc();
+                Err(answers::of_worker(cx, mount, absent.answer))
+            }
+            OpenOutcome::Ufs(answer) => Err(answers::of_worker(cx, mount, answer)),
+            OpenOutcome::Bypass(reason) => Ok(self.open_by_store(cx, mount, request, reason).await),
+        }
     }
 
     /// Judges an object against conditions and range, and waits for the first byte.

@@ -273,7 +273,8 @@ pub struct GatewayTierSettings {
     /// For the next sign of life of a worker that has shown one.
     #[setting(default = "15s", range = "100ms"..="10m")]
     pub idle: TimePeriod,
-    /// After how long the next replica is asked too, while the first is silent.
+    /// After how long the next replica is asked too, while the first is silent; and, while an
+    /// object's home is silent, the UFS.
     #[setting(default = "250ms", range = "1ms"..="1m")]
     pub hedge_after: TimePeriod,
     /// For how long reads of a key ask the UFS when its writer has vanished between announce and

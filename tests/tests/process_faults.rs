@@ -147,6 +147,32 @@ async fn a_worker_that_is_stopped_and_goes_on_later_touches_nothing_that_is_not_
     }
 }
 
+/// A machine that pauses: nobody waits until its worker is given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_go_on_while_a_worker_stands_still_that_is_not_given_up() {
+    let patient = "[gateway.tier]\nhedge_after = \"100ms\"\nfirst_progress = \"5m\"\nidle = \"5m\"";
+    let bed = Bed::start(Cluster::builder().workers(2).settings(Section::Gateway, patient)).await;
+    let keys: Vec<String> = (0..8).map(|number| format!("key-{number}")).collect();
+    for key in &keys {
+        bed.put_hot(key, MIB).await;
+    }
+    for name in ["worker-0", "worker-1"] {
+        bed.cluster.signal(name, "-STOP").unwrap();
+        let reads = async {
+            for key in &keys {
+                let head = bed.client(0).head_object().bucket(&bed.bucket).key(key).send().await;
+                assert_eq!(head.unwrap().content_length(), Some(MIB as i64));
+                reading::get(&bed.client(0), &bed.bucket, key).await.is_whole(key, 1, MIB).unwrap();
+            }
+        };
+        tokio::time::timeout(SOON, reads).await.expect("a worker that stands still is waited for");
+        bed.cluster.signal(name, "-CONT").unwrap();
+    }
+    let hedged = bed.cluster.metrics("gateway-0").await.unwrap();
+    assert!(hedged.sum("verbs3_read_hedged_opens_total", &[]) > 0.0);
+    bed.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_gateway_had_pinned_is_released() {
     let mut bed = Bed::start(builder().gateways(2)).await;

@@ -23,6 +23,7 @@ pub use options::{TierOptions, TierOptionsError};
 pub use reading::bypass::BypassReason;
 pub use reading::lease_table::TierBootClock;
 pub use reading::open_request::OpenRequest;
+pub use reading::open_silence::OpenSilence;
 pub use reading::opened_object::{OpenOutcome, OpenedObject};
 pub use reading::span_read::{SpanItem, SpanRead, SpanRequest};
 pub use tier::{CacheTierClient, TierError};

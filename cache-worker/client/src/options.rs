@@ -18,7 +18,7 @@ pub struct TierOptions {
     pub first_progress: Duration,
     /// Longest silence of a call that has shown life.
     pub idle: Duration,
-    /// How long a worker may be silent before a replica is asked as well.
+    /// How long a worker may be silent before a replica is asked as well, or the UFS beside a home.
     pub hedge_after: Duration,
     /// How long reads of an announced key ask the UFS if no report follows.
     pub uncertain: Duration,

@@ -7,6 +7,7 @@ pub(crate) mod leased_opening;
 pub(crate) mod map_agreement;
 pub(crate) mod open;
 pub(crate) mod open_request;
+pub(crate) mod open_silence;
 pub(crate) mod opened_object;
 pub(crate) mod recalls;
 pub(crate) mod small_objects;

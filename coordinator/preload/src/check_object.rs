@@ -144,6 +144,7 @@ impl PreloadRun<'_> {
             absence_age_ms_max: 0,
             checksums: true,
             want: None,
+            silence: None,
             trace: None,
             tenant: None,
         };

@@ -19,6 +19,8 @@ pub(crate) struct ReadMetrics {
     /// HEADs at stores for objects whose homes could not say what they are; reads at the same time
     /// share them.
     pub(super) store_heads: IntCounter,
+    /// Opens whose store was asked beside a home that showed no sign of life.
+    pub(super) hedged_opens: IntCounter,
     /// Reads answered with 503 SlowDown.
     pub(super) slow_downs: IntCounter,
     /// Bodies cut after their first byte.

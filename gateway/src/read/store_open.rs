@@ -3,12 +3,14 @@
 //!
 //! A home that is away, or a key whose write is not reported, leaves the attributes unknown. The
 //! pages of a version stay what they are. So one HEAD tells the version, and spans are read by it.
+//! A home that shows no sign of life is asked on, and the store beside it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use verbs3_client::{BypassReason, OpenRequest};
+use verbs3_client::{BypassReason, OpenOutcome, OpenRequest};
 use verbs3_ufs::ReadObject;
 
 use super::ObjectReader;
@@ -20,7 +22,46 @@ use crate::request::RequestContext;
 /// Longest wait for the store's answer. After that the object is read past the tier.
 const HEAD_MAX: Duration = Duration::from_secs(5);
 
+/// Who has said first what an object is.
+pub(super) enum HedgedOpenOutcome {
+    Tier(OpenOutcome),
+    Store(FoundObject),
+}
+
 impl ObjectReader {
+    /// Opens an object at its home. If the home is silent, the store is asked beside it, and the
+    /// first that knows is believed.
+    pub(super) async fn open_beside_store(
+        &self,
+        cx: &Arc<RequestContext>,
+        mount: &Arc<MountedBucket>,
+        request: &OpenRequest,
+    ) -> HedgedOpenOutcome {
+        let mut opening = pin!(self.shared.tier.open_object(request));
+        let silent = async {
+            match &request.silence {
+                Some(silence) => silence.wait_for_silence().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = &mut opening => return HedgedOpenOutcome::Tier(outcome),
+            () = silent => {}
+        }
+        self.shared.metrics.hedged_opens.inc();
+        // In a box: otherwise the future of every read would be as large as that of this one.
+        let by_store = Box::pin(self.open_by_store(cx, mount, request, BypassReason::Workers));
+        tokio::select! {
+            biased;
+            outcome = &mut opening => return HedgedOpenOutcome::Tier(outcome),
+            found = by_store => if let Some(found) = found {
+                return HedgedOpenOutcome::Store(found);
+            }
+        }
+        HedgedOpenOutcome::Tier(opening.await)
+    }
+
     /// Opens an object by a HEAD at its store. `None`: read it past the tier. The tier can't help,
     /// or the store's answer names no version, and its own answer is the client's.
     pub(super) async fn open_by_store(

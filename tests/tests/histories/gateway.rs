@@ -174,6 +174,7 @@ impl Gateway {
             absence_age_ms_max: u64::MAX,
             checksums: false,
             want,
+            silence: None,
             trace: None,
             tenant: None,
         };

@@ -411,6 +411,7 @@ mod tests {
             absence_age_ms_max: 0,
             checksums: false,
             want: None,
+            silence: None,
             trace: None,
             tenant: None,
         };

@@ -28,6 +28,7 @@ use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, TierLeaseTable};
 use crate::reading::leased_opening::LeasedOpening;
 use crate::reading::map_agreement::{MapAgreement, MapAgreementWait};
 use crate::reading::open_request::OpenRequest;
+use crate::reading::open_silence::OpenPatience;
 use crate::reading::opened_object::{OpenOutcome, OpenedObject};
 use crate::reading::recalls::RecallFollower;
 use crate::reading::span_read::{NoMemory, SpanReader, SpanRequest};
@@ -175,11 +176,17 @@ impl ObjectOpener {
         let Some(mut attempt) = self.send_open(asking, request, question.as_ref()) else {
             return Ok(Some(self.passed_by(BypassReason::Arena)));
         };
-        let mut patience = self.asker.options.first_progress;
+        let mut patience = OpenPatience::new(&self.asker, home, request);
         loop {
-            let step = timeout(patience, poll_fn(|cx| attempt.poll_step(cx))).await;
-            let step = step.map_err(|_| attempt.silence_error())??;
-            patience = self.asker.options.idle;
+            let step = timeout(patience.next_wait(), poll_fn(|cx| attempt.poll_step(cx))).await;
+            let Ok(step) = step else {
+                match patience.note_silence() {
+                    true => continue,
+                    false => return Err(attempt.silence_error()),
+                }
+            };
+            patience.note_life();
+            let step = step?;
             home.health.note_success();
             match step {
                 AttemptStep::Progress => {}

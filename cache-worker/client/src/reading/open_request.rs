@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use verbs3_protocol::{ByteRange, ObjectKey, TenantTag, TraceContext};
 
+use crate::reading::open_silence::OpenSilence;
+
 /// An object to open, and how fresh its attributes have to be.
 #[derive(Debug, Clone)]
 pub struct OpenRequest {
@@ -15,6 +17,9 @@ pub struct OpenRequest {
     pub checksums: bool,
     /// The bytes that the client wants; `None` for HEAD.
     pub want: Option<ByteRange>,
+    /// Is told when the home is silent; whoever listens may ask the store beside it, and drop the
+    /// open if the store knows first.
+    pub silence: Option<Arc<OpenSilence>>,
     /// Trace context of the client's request, where it is traced.
     pub trace: Option<TraceContext>,
     /// The tenant that the client belongs to.

@@ -1,7 +1,7 @@
 //! Opens: one call to the home alone, and what becomes of its answer.
 
 use super::*;
-use crate::{BypassReason, OpenOutcome, OpenRequest, OpenedObject};
+use crate::{BypassReason, OpenOutcome, OpenRequest, OpenSilence, OpenedObject};
 use verbs3_protocol::{
     AbsentReply, AttributeLease, ByteRange, HeadAttributes, KeyGeneration, OpenMessage,
     OpenObjectReply, UfsAnswer,
@@ -17,6 +17,7 @@ pub(super) fn request(tier: &CacheTierClient, want: Option<ByteRange>) -> OpenRe
         absence_age_ms_max: 0,
         checksums: false,
         want,
+        silence: None,
         trace: None,
         tenant: None,
     }
@@ -181,6 +182,51 @@ async fn a_silent_home_costs_one_deadline() {
         OpenOutcome::Bypass(BypassReason::Workers)
     ));
     assert!(began.elapsed() < tier.asker.options.first_progress + SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_listens_hears_of_a_silent_home_and_a_lost_race_is_its_failure() {
+    let a = TestWorker::new("a", silent());
+    let tier = tier(&[&a]);
+    let silence = Arc::new(OpenSilence::default());
+    let watched = OpenRequest { silence: Some(silence.clone()), ..request(&tier, None) };
+    // `failures_max` times.
+    for _ in 0..2 {
+        tokio::select! {
+            biased;
+            () = silence.wait_for_silence() => {}
+            _ = tier.open_object(&watched) => panic!("a silent home has answered"),
+        }
+    }
+    assert!(matches!(tier.open_object(&watched).await, OpenOutcome::Bypass(BypassReason::Workers)));
+    assert_eq!(a.asked().len(), 2, "a home that rests is asked");
+}
+
+/// It is asked on after its silence, and its failure counts once.
+#[tokio::test(start_paused = true)]
+async fn a_home_that_is_late_is_heard_and_one_that_stays_silent_fails_once() {
+    let late: Script = Box::new(|request, reply| {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            opens(BYTES)(request, reply).await;
+        })
+    });
+    let a = TestWorker::new("a", late);
+    let tier_a = tier(&[&a]);
+    let watched = |tier: &CacheTierClient| OpenRequest {
+        silence: Some(Arc::default()),
+        ..request(tier, None)
+    };
+    for _ in 0..4 {
+        let outcome = tier_a.open_object(&watched(&tier_a)).await;
+        assert!(matches!(outcome, OpenOutcome::Found(_)));
+    }
+    let b = TestWorker::new("b", silent());
+    let tier_b = tier(&[&b]);
+    let outcome = tier_b.open_object(&watched(&tier_b)).await;
+    assert!(matches!(outcome, OpenOutcome::Bypass(BypassReason::Workers)));
+    let _ = tier_b.open_object(&watched(&tier_b)).await;
+    assert_eq!(b.asked().len(), 2, "one failure counts as two");
 }
 
 #[tokio::test]

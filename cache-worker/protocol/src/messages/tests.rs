@@ -108,7 +108,6 @@ fn an_object_is_hashed_as_the_handshakes_version_says() {
     let object = |volume: &str| ObjectKey { volume: ObjectVolume(volume.into()), key: "k".into() };
     assert_eq!(object("ceph/train").hash(), object("ceph@0123abcd/train").hash());
     assert_eq!(object("ceph/train").hash(), KeyHash(15_271_459_565_676_281_878));
-    assert_eq!(object("ceph/train").home_slot().0, 0);
 }
 
 #[test]

@@ -449,6 +449,7 @@ impl Bed {
                 absence_age_ms_max: 0,
                 checksums: false,
                 want: Some(ByteRange::All),
+                silence: None,
                 trace: None,
                 tenant: None,
             };

@@ -25,6 +25,7 @@ async fn length(bed: &Bed, key: &str) -> Option<u64> {
         absence_age_ms_max: 3_600_000,
         checksums: false,
         want: Some(ByteRange::All),
+        silence: None,
         trace: None,
         tenant: None,
     };
