@@ -26,7 +26,8 @@ pub struct WorkerSettings {
     #[setting(example = "eth0")]
     pub admin_bind_device: Option<String>,
     /// Where gateways and other workers reach this one, `host:port`, as it tells the coordinators;
-    /// none means `listen`, or this host's name where that is no single address.
+    /// none means `listen` or, where that is no single address, the first one of
+    /// `tcp.bind_device`, else this host's name.
     #[setting(example = "10.0.0.1:9400")]
     pub advertise: Option<String>,
     /// What fails together, such as a rack: replicas of a block go to different zones where there

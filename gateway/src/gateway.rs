@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use verbs3_client::CacheTierClient;
 use verbs3_lending::LendingSocketError;
 use verbs3_telemetry::RequestTracer;
+use verbs3_ufs::Ufs;
 
 use crate::auth::{AuthAccessGate, AuthKeyProvider, IdentityStore};
 use crate::cors::{CorsOptions, CorsResponder};
@@ -57,6 +58,7 @@ pub struct GatewayService {
     admin_tasks: TaskTracker,
     admin_limits: AdminLimits,
     admin_metrics: Arc<AdminMetrics>,
+    stores: Vec<Ufs>,
 }
 
 impl GatewayService {
@@ -88,6 +90,7 @@ impl GatewayService {
         homes: Arc<dyn HomeNotifier>,
     ) -> Result<Self, prometheus::Error> {
         let GatewayParts { mounts, identities, preload, admin_limits, registry } = parts;
+        let stores = mounts.distinct_stores().cloned().collect();
         let metrics = Arc::new(GatewayHttpMetrics::new(registry)?);
         let admin_metrics = Arc::new(AdminMetrics::new(registry)?);
         let GatewaySettings { limits, timeouts, .. } = settings;
@@ -227,6 +230,7 @@ impl GatewayService {
             admin_tasks,
             admin_limits,
             admin_metrics,
+            stores,
         })
     }
 
@@ -245,8 +249,10 @@ impl GatewayService {
         self.lending.open_socket()
     }
 
-    /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun.
+    /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun. A store
+    /// that did not answer is remarked.
     pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<ReadinessCheck>) {
+        readiness.extend(self.stores.iter().cloned().map(ReadinessCheck::remark_store));
         readiness.push(ReadinessCheck::until_shutdown(self.stop.clone()));
         let (registry, stop) = (self.registry.clone(), self.stop_admin.clone());
         let (limits, metrics) = (self.admin_limits, self.admin_metrics.clone());

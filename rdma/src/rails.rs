@@ -8,7 +8,7 @@ mod subnet;
 
 use std::net::IpAddr;
 
-pub use interfaces::{NetworkInterface, list_interfaces};
+pub use interfaces::{NetworkInterface, list_all_interfaces, list_interfaces};
 pub use subnet::RailSubnet;
 
 /// Returns the subnet of an address of this host; `None` where no network device has it.

@@ -99,9 +99,20 @@ async fn hits_are_served_while_the_store_is_stopped() {
     for _ in 0..5 {
         bed.get("hot").await.is_whole("hot", 1, 3 * MIB).unwrap();
     }
-    let seen = bed.get("cold").await;
+    assert_eq!(bed.cluster.readiness("gateway-0").await.unwrap(), "ready\n");
+    // Until the gateway has given the store up: hits are served, so it stays ready, and says so.
+    let remarked = async || {
+        let seen = bed.get("cold").await;
+        assert!(matches!(seen.status(), Some(500..=504)), "{seen:?}");
+        let told = bed.cluster.readiness("gateway-0").await.map_err(|error| error.to_string())?;
+        match told.starts_with("ready\nufs store: did not answer") {
+            true => Ok(()),
+            false => Err(told),
+        }
+    };
+    let remarked = eventually(Duration::from_secs(300), remarked).await;
     bed.cluster.signal("store", "-CONT").unwrap();
-    assert!(matches!(seen.status(), Some(500..=504)), "{seen:?}");
+    remarked.unwrap();
     bed.heals("cold", 1, MIB).await;
     bed.end().await;
 }

@@ -6,6 +6,7 @@ pub(crate) mod leased_open;
 pub(crate) mod leased_opening;
 pub(crate) mod map_agreement;
 pub(crate) mod open;
+pub(crate) mod open_patience;
 pub(crate) mod open_request;
 pub(crate) mod open_silence;
 pub(crate) mod opened_object;

@@ -146,7 +146,7 @@ pub fn coordinator_options(
 ) -> anyhow::Result<CoordinatorOptions> {
     let advertise = match &coordinator.advertise {
         Some(url) => url.trim_end_matches('/').to_owned(),
-        None => format!("{}://{}", cluster.tls.url_scheme(), advertised_address(listen)?),
+        None => format!("{}://{}", cluster.tls.url_scheme(), advertised_address(listen, None)?),
     };
     let token = coordinator.notification_token_file.as_deref().map(read_token).transpose()?;
     let users = coordinator.console.users.as_deref().map(ConsoleUsers::read_file).transpose();

@@ -5,11 +5,12 @@
 //! sockets of the data role are `verbs3_rdma`'s.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, bail};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
+use verbs3_rdma::rails::list_interfaces;
 
 /// Connections that the kernel may hold before they are accepted; `net.core.somaxconn` bounds it
 /// too.
@@ -63,11 +64,15 @@ impl ListenEndpoint<'_> {
     }
 }
 
-/// `host:port` at which others reach what listens at `listen`: that address, or this host's name
-/// where it is all of them.
-pub fn advertised_address(listen: SocketAddr) -> anyhow::Result<String> {
+/// `host:port` at which others reach what listens at `listen`. That address; where it is all of
+/// them, the first one of the network device that connections must come in over; without such a
+/// device, this host's name.
+pub fn advertised_address(listen: SocketAddr, device: Option<&str>) -> anyhow::Result<String> {
     if !listen.ip().is_unspecified() {
         return Ok(listen.to_string());
+    }
+    if let Some(device) = device {
+        return Ok(SocketAddr::new(address_of_device(device, listen)?, listen.port()).to_string());
     }
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .context("can't read this host's name")?;
@@ -78,11 +83,46 @@ pub fn advertised_address(listen: SocketAddr) -> anyhow::Result<String> {
     Ok(format!("{host}:{}", listen.port()))
 }
 
+/// Returns the device's first address that a listener at `listen` takes, IPv4 first. Link-local ones
+/// are no use to other hosts.
+fn address_of_device(device: &str, listen: SocketAddr) -> anyhow::Result<IpAddr> {
+    let mut own: Vec<IpAddr> = list_interfaces()
+        .context("can't list this host's addresses")?
+        .into_iter()
+        .filter(|interface| interface.name == device)
+        .map(|interface| interface.address)
+        .filter(|address| match address {
+            IpAddr::V4(address) => !address.is_link_local(),
+            IpAddr::V6(address) => !address.is_unicast_link_local() && listen.is_ipv6(),
+        })
+        .collect();
+    own.sort_by_key(IpAddr::is_ipv6);
+    own.first().copied().with_context(|| {
+        format!(
+            "network device {device} (tcp.bind_device) has no address that others could reach; \
+            give it one, or set worker.advertise"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use tokio::net::TcpStream;
+
+    #[test]
+    fn who_listens_on_a_device_is_told_by_its_address() {
+        let listen = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let told = advertised_address(listen("0.0.0.0:9400"), Some("lo")).unwrap();
+        assert_eq!(told, "127.0.0.1:9400");
+        let told = advertised_address(listen("10.0.0.7:9400"), Some("lo")).unwrap();
+        assert_eq!(told, "10.0.0.7:9400");
+        let error = advertised_address(listen("0.0.0.0:9400"), Some("ib77")).unwrap_err();
+        for part in ["ib77", "tcp.bind_device", "worker.advertise"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
 
     fn place(device: Option<&str>) -> ListenEndpoint<'_> {
         ListenEndpoint {

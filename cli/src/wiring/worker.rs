@@ -113,7 +113,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     // Once gateways can connect, and until they need not any more.
     let tenancy = match coordinators {
         Some(client) => {
-            let registration = build_registration(&worker, servers.local_addr())?;
+            let registration = build_registration(&worker, &tcp, servers.local_addr())?;
             let neighbourhood =
                 neighbourhood::start_neighbourhood(&worker, &cluster, &tcp, &verbs, geometry)
                     .await?;
@@ -149,6 +149,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
 /// What the coordinators are told of this worker, but for its rails, which come and go.
 fn build_registration(
     worker: &WorkerSettings,
+    tcp: &TcpSettings,
     listen: SocketAddr,
 ) -> anyhow::Result<WorkerRegistration> {
     Ok(WorkerRegistration {
@@ -156,7 +157,7 @@ fn build_registration(
         incarnation: WorkerIncarnation::new(),
         address: match &worker.advertise {
             Some(address) => address.clone(),
-            None => advertised_address(listen)?,
+            None => advertised_address(listen, tcp.bind_device.as_deref())?,
         },
         weight: worker_weight(worker),
         zone: worker.zone.clone(),
@@ -208,7 +209,8 @@ mod tests {
         let mut worker = WorkerSettings { id: "gpu-07".into(), ..WorkerSettings::default() };
         worker.memory.capacity = ByteSize(64 << 30);
         change(&mut worker);
-        build_registration(&worker, "10.0.0.7:9400".parse().unwrap()).unwrap()
+        let tcp = TcpSettings::default();
+        build_registration(&worker, &tcp, "10.0.0.7:9400".parse().unwrap()).unwrap()
     }
 
     #[test]

@@ -12,10 +12,18 @@ pub struct NetworkInterface {
     pub address: IpAddr,
     /// Bits that all addresses of its subnet share.
     pub prefix: u8,
+    pub is_up: bool,
 }
 
 /// Lists every address of every network device that is up.
 pub fn list_interfaces() -> io::Result<Vec<NetworkInterface>> {
+    let mut found = list_all_interfaces()?;
+    found.retain(|interface| interface.is_up);
+    Ok(found)
+}
+
+/// Lists every address of every network device of this process's network namespace.
+pub fn list_all_interfaces() -> io::Result<Vec<NetworkInterface>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `list` is a valid place for the result, which is freed below.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
@@ -27,9 +35,7 @@ pub fn list_interfaces() -> io::Result<Vec<NetworkInterface>> {
         // SAFETY: not null, and an entry of the list, which is not freed before the loop's end.
         let entry = unsafe { &*next };
         next = entry.ifa_next;
-        if entry.ifa_flags & libc::IFF_UP as libc::c_uint == 0 {
-            continue;
-        }
+        let is_up = entry.ifa_flags & libc::IFF_UP as libc::c_uint != 0;
         // SAFETY: the address of an entry of the list, which is alive.
         let Some(address) = (unsafe { address_of(entry.ifa_addr) }) else { continue };
         // SAFETY: getifaddrs gives every entry a name that ends with a zero and lives as long as
@@ -43,7 +49,7 @@ pub fn list_interfaces() -> io::Result<Vec<NetworkInterface>> {
         };
         // At most 128.
         let (name, prefix) = (name.to_string_lossy().into_owned(), prefix as u8);
-        found.push(NetworkInterface { name, address, prefix });
+        found.push(NetworkInterface { name, address, prefix, is_up });
     }
     // SAFETY: made by getifaddrs, freed once; nothing of it is referred to any more.
     unsafe { libc::freeifaddrs(list) };

@@ -221,7 +221,7 @@ async fn a_home_that_is_late_is_heard_and_one_that_stays_silent_fails_once() {
         let outcome = tier_a.open_object(&watched(&tier_a)).await;
         assert!(matches!(outcome, OpenOutcome::Found(_)));
     }
-    let b = TestWorker::new("b", silent());
+    let b = TestWorker::new("a", silent());
     let tier_b = tier(&[&b]);
     let outcome = tier_b.open_object(&watched(&tier_b)).await;
     assert!(matches!(outcome, OpenOutcome::Bypass(BypassReason::Workers)));

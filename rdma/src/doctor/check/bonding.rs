@@ -1,5 +1,6 @@
 //! Owns the check of bonds. With RoCE LAG, the NIC presents both ports as one RDMA device on the
-//! bond. Otherwise the bond's addresses lead nowhere.
+//! bond. Otherwise the bond's addresses lead nowhere. InfiniBand has no LAG: a bond of IPoIB devices
+//! is for tcp.
 
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{BondDescription, HostDescription, NetworkDevice};
@@ -10,7 +11,17 @@ const LAG_MODES: [&str; 3] = ["active-backup", "balance-xor", "802.3ad"];
 pub(super) fn check_bonds(host: &HostDescription) -> Vec<HostFinding> {
     host.netdevs
         .iter()
-        .filter_map(|netdev| Some(check_bond(host, netdev, netdev.bond.as_ref()?)))
+        .filter_map(|netdev| {
+            let bond = netdev.bond.as_ref()?;
+            let mut found = match is_ipoib(host, netdev, bond) {
+                true => vec![check_ipoib_bond(netdev, bond)],
+                false => check_bond(host, netdev, bond),
+            };
+            if !found.is_empty() {
+                found.extend(check_slaves(host, netdev, bond));
+            }
+            Some(found)
+        })
         .flatten()
         .collect()
 }
@@ -85,22 +96,49 @@ fn check_bond(
         );
         found.push(HostFinding::new_ok(HostCheckKind::Bonding, subject, seen));
     }
-    for slave in bond.slaves.iter().filter_map(|name| host.find_netdev(name)) {
-        if slave.mii_status.as_deref() == Some("down") {
-            let why = "the bond goes on with the rest, at a part of its speed, and without a spare";
-            let remedy = format!(
-                "ip link set {0} up; cable, transceiver, switch port (ethtool {0})",
-                slave.name
-            );
-            found.push(
-                HostFinding::new_warning(
-                    HostCheckKind::Bonding,
-                    subject,
-                    format!("its slave {} is down", slave.name),
-                )
-                .with_explanation(why, remedy),
-            );
-        }
-    }
     found
+}
+
+fn is_ipoib(host: &HostDescription, netdev: &NetworkDevice, bond: &BondDescription) -> bool {
+    let mut slaves = bond.slaves.iter().filter_map(|name| host.find_netdev(name));
+    netdev.infiniband || slaves.any(|slave| slave.infiniband)
+}
+
+fn check_ipoib_bond(netdev: &NetworkDevice, bond: &BondDescription) -> HostFinding {
+    let (subject, slaves) = (&netdev.name, bond.slaves.join(", "));
+    let seen = format!("IPoIB: mode {} of {slaves}", bond.mode);
+    if bond.mode != "active-backup" {
+        let why = "a bond of IPoIB devices works in mode active-backup alone";
+        let remedy = format!(
+            "ip link set {subject} down; ip link set {subject} type bond mode active-backup \
+            fail_over_mac active; ip link set {subject} up"
+        );
+        return HostFinding::new_warning(HostCheckKind::Bonding, subject, seen)
+            .with_explanation(why, remedy);
+    }
+    HostFinding::new_ok(HostCheckKind::Bonding, subject, seen).with_advice(
+        "it is for tcp (tcp.bind_device); for RDMA take the ports out of it, and give each an \
+        address: two rails",
+    )
+}
+
+/// Checks the slaves of a bond that concerns RDMA.
+fn check_slaves(
+    host: &HostDescription,
+    netdev: &NetworkDevice,
+    bond: &BondDescription,
+) -> Vec<HostFinding> {
+    let is_down = |slave: &&NetworkDevice| slave.mii_status.as_deref() == Some("down");
+    let slaves = bond.slaves.iter().filter_map(|name| host.find_netdev(name));
+    let warn_of = |slave: &NetworkDevice| {
+        let why = "the bond goes on with the rest, at a part of its speed, and without a spare";
+        let remedy = format!(
+            "ip link set {0} up; cable, transceiver, switch port (ethtool {0})",
+            slave.name
+        );
+        let seen = format!("its slave {} is down", slave.name);
+        HostFinding::new_warning(HostCheckKind::Bonding, &netdev.name, seen)
+            .with_explanation(why, remedy)
+    };
+    slaves.filter(is_down).map(warn_of).collect()
 }

@@ -33,11 +33,21 @@ fn check_ipoib_device(netdev: &NetworkDevice) -> HostFinding {
             HostFinding::new_warning(HostCheckKind::Ipoib, &netdev.name, seen)
                 .with_explanation(why, remedy)
         }
-        _ => HostFinding::new_ok(HostCheckKind::Ipoib, &netdev.name, seen).with_advice(
-            "datagram mode is capped at 2,044 (4,092 where the subnet manager's partition has \
-            mtu=5): an MTU of 9000 refused there is expected. RDMA does not go through IPoIB, and \
-            is not limited by it; for tcp alone, echo connected > /sys/class/net/DEVICE/mode \
-            allows 65,520 where the driver has it",
-        ),
+        _ => {
+            let connected = match netdev.driver.as_deref() {
+                Some("mlx5_core") => {
+                    "from ConnectX-4 on there is no connected mode (enhanced IPoIB)"
+                }
+                _ => {
+                    "for tcp alone, echo connected > /sys/class/net/DEVICE/mode allows 65,520 \
+                    where the driver has it"
+                }
+            };
+            HostFinding::new_ok(HostCheckKind::Ipoib, &netdev.name, seen).with_advice(format!(
+                "datagram mode is capped at 2,044 (4,092 where the subnet manager's partition has \
+                mtu=5): an MTU of 9000 refused there is expected. RDMA does not go through IPoIB, \
+                and is not limited by it; {connected}"
+            ))
+        }
     }
 }

@@ -322,3 +322,29 @@ fn a_bond_of_plain_ports_is_nobodys_business() {
     fake.write_file("sys/class/net/bond0/bonding/slaves", "eth3");
     assert!(fake.worst_finding(HostCheckKind::Bonding, "bond0").is_none());
 }
+
+/// `ib0` and `ib1` in a bond, of which no RDMA device knows.
+fn ipoib_bond() -> FakeHostTree {
+    let mut fake = FakeHostTree::mlx5_host();
+    bond(&mut fake, "active-backup 1");
+    for (file, text) in [("type", "32"), ("mtu", "2044")] {
+        fake.write_file(&format!("sys/class/net/bond0/{file}"), text);
+    }
+    fake.write_file("sys/class/net/bond0/bonding/slaves", "ib0");
+    fake
+}
+
+#[test]
+fn a_bond_of_ipoib_devices_is_no_lag() {
+    let found = ipoib_bond().worst_finding(HostCheckKind::Bonding, "bond0").unwrap();
+    assert_eq!(found.severity, FindingSeverity::Ok);
+    assert!(found.seen == "IPoIB: mode active-backup of ib0" && found.why.contains("two rails"));
+    let warns = FindingExpectation {
+        healthy: ipoib_bond,
+        ..warns(HostCheckKind::Bonding, "bond0", "IPoIB: mode 802.3ad of ib0")
+    };
+    warns.holds_after(|fake| {
+        fake.write_file("sys/class/net/bond0/bonding/mode", "802.3ad 4");
+        assert!(!remedy(fake, HostCheckKind::Bonding, "bond0").contains("layer3+4"));
+    });
+}
