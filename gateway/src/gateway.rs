@@ -23,7 +23,7 @@ use crate::http::{
 use crate::lending::GatewayLending;
 use crate::metrics::{AdminMetrics, GatewayHttpMetrics};
 use crate::mount::MountTable;
-use crate::operations::{OperationCore, RightsJudge, S3Implementation};
+use crate::operations::{BucketLists, OperationCore, RightsJudge, S3Implementation};
 use crate::plain_read::PlainReadRoute;
 use crate::preload::{PreloadJobs, PreloadPathNames, PreloadRoute};
 use crate::read::ObjectReader;
@@ -115,6 +115,8 @@ impl GatewayService {
             reader,
             metrics: metrics.clone(),
             cors: cors.clone(),
+            bucket_lists: BucketLists::new(mounts.distinct_stores()),
+            tasks: tasks.clone(),
         };
         let core = Arc::new(core);
         let operations = S3Implementation(core.clone());

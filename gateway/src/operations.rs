@@ -3,6 +3,7 @@
 //! it (`get_object` has HeadObject, `put_object` has UploadPart).
 
 mod attributes;
+mod bucket_lists;
 mod copy_object;
 mod delete_objects;
 mod get_object;
@@ -16,6 +17,7 @@ mod rights;
 mod s3_implementation;
 mod table_operation;
 
+pub(crate) use bucket_lists::BucketLists;
 pub(crate) use operation_core::OperationCore;
 pub(crate) use rights::RightsJudge;
 pub(crate) use s3_implementation::S3Implementation;

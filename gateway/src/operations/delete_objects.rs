@@ -37,7 +37,7 @@ pub(super) async fn delete_objects(
         let keys: Vec<String> =
             request.input.delete.objects.iter().map(|object| object.key.clone()).collect();
         let quiet = request.input.delete.quiet == Some(true);
-        core.send_announced(&entry, request, keys.clone(), |output| {
+        core.send_announced(&entry, request, keys.clone(), move |output| {
             batch_write_end(output, &keys, quiet)
         })
         .await?

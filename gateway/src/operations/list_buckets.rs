@@ -2,16 +2,14 @@
 //! buckets behind them. Owns the merge of several stores' answers.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::Method;
 use s3s::dto::{Bucket, ListBucketsInput, ListBucketsOutput, Owner, Timestamp};
 use s3s::{S3Request, S3Response, S3Result};
-use tracing::warn;
-use verbs3_ufs::s3_request;
 
+use super::bucket_lists::StoreBuckets;
 use super::operation_core::OperationCore;
-use crate::mount::Ufs;
 use crate::operation_table::AccessRight;
 
 /// Most names in one answer, by S3.
@@ -23,16 +21,16 @@ pub(super) async fn list_buckets(
 ) -> S3Result<S3Response<ListBucketsOutput>> {
     let (_, identity) = core.identify_caller(&request)?;
     let input = request.input;
-    let mut stores: HashMap<String, HashMap<String, Option<Timestamp>>> = HashMap::new();
+    let mut stores: HashMap<String, Arc<StoreBuckets>> = HashMap::new();
     for ufs in core.mounts.distinct_stores() {
-        stores.insert(ufs.ufs_name().to_owned(), buckets_of(ufs).await);
+        stores.insert(ufs.ufs_name().to_owned(), core.bucket_lists.list_store(ufs).await);
     }
     // Clients need a date. A store that gives none (a key without the right to list buckets is
     // common) leaves the epoch.
     let unknown = || Timestamp::from(SystemTime::UNIX_EPOCH + Duration::ZERO);
     let mut seen: BTreeMap<String, Timestamp> = BTreeMap::new();
     for (ufs, buckets) in &stores {
-        for (name, date) in buckets {
+        for (name, date) in buckets.iter() {
             if core
                 .mounts
                 .resolve_bucket(name)
@@ -82,24 +80,4 @@ pub(super) async fn list_buckets(
         owner: Some(owner),
         prefix: input.prefix,
     }))
-}
-
-async fn buckets_of(ufs: &Ufs) -> HashMap<String, Option<Timestamp>> {
-    let request = s3_request(Method::GET, ListBucketsInput::default());
-    match ufs.s3_store().list_buckets(request).await {
-        Ok(response) => {
-            let buckets = response.output.buckets.unwrap_or_default();
-            buckets
-                .into_iter()
-                .filter_map(|bucket| Some((bucket.name?, bucket.creation_date)))
-                .collect()
-        }
-        Err(error) => {
-            warn!(
-                ufs = ufs.ufs_name(), %error,
-                "the store does not list its buckets; their dates are unknown"
-            );
-            HashMap::new()
-        }
-    }
 }

@@ -11,7 +11,7 @@ use s3s::{S3Request, S3Response, S3Result};
 use time::OffsetDateTime;
 use verbs3_protocol::{ListedAttributes, ListedEntry};
 
-use super::operation_core::OperationCore;
+use super::operation_core::{OperationCore, send_to_ufs};
 use super::table_operation::TableOperation;
 
 /// A listing of objects.
@@ -27,7 +27,7 @@ pub(super) async fn pass_listing<R: ObjectListing>(
     let entry = core.authorize_request(&mut request)?;
     core.rewrite_names(&entry, &mut request)?;
     let place = entry.exchange.take_store_place(&entry.mount.ufs).await?;
-    let (result, raw) = core.send_to_ufs(&entry, request).await;
+    let (result, raw) = send_to_ufs(&entry, request).await;
     drop(place);
     if let Ok(response) = &result {
         let entries = R::listed_entries(&response.output);

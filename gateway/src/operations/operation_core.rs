@@ -7,11 +7,14 @@ use std::sync::atomic::Ordering;
 
 use s3s::dto::BucketName;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 use verbs3_protocol::WriteOutcome;
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::raw_answer::{self, RemoteFailure};
 
 use super::attributes;
+use super::bucket_lists::BucketLists;
 use super::rights::RightsJudge;
 use super::table_operation::TableOperation;
 use crate::auth::AuthIdentity;
@@ -21,11 +24,12 @@ use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::mount::{KEY_BYTES_MAX, MountNamePair, MountTable, MountedBucket};
 use crate::operation_table::{AccessRight, AccessScope, HomeNoticeScope, OperationRow};
 use crate::read::ObjectReader;
-use crate::s3_errors::{access_denied, no_such_bucket};
+use crate::s3_errors::{access_denied, no_such_bucket, slow_down};
+use crate::tenant_places::TenantPlace;
 use crate::ufs_answer;
 use crate::write::HomeNotifier;
 use crate::write::body_fault::FaultSlot;
-use crate::write::home_notifier::{GatewayWrite, WriteEnd};
+use crate::write::home_notifier::{GatewayWrite, NoticeRoute, WriteEnd};
 
 /// The state that all requests of a gateway share.
 pub(crate) struct OperationCore {
@@ -36,9 +40,13 @@ pub(crate) struct OperationCore {
     pub reader: Option<ObjectReader>,
     pub metrics: Arc<GatewayHttpMetrics>,
     pub cors: Arc<CorsResponder>,
+    pub bucket_lists: BucketLists,
+    /// Writes that are finished although their clients have gone.
+    pub tasks: TaskTracker,
 }
 
 /// An authorised request: its identity, and its mount.
+#[derive(Clone)]
 pub(crate) struct AuthorizedRequest {
     pub exchange: Arc<HttpExchange>,
     pub identity: Arc<AuthIdentity>,
@@ -88,41 +96,37 @@ impl OperationCore {
         entry: &AuthorizedRequest,
         request: S3Request<R>,
         keys: Vec<String>,
-        judge: impl FnOnce(&R::Output) -> WriteEnd,
+        judge: impl FnOnce(&R::Output) -> WriteEnd + Send + 'static,
     ) -> S3Result<S3Response<R::Output>> {
-        let _place = match R::table_row().name {
+        let place = match R::table_row().name {
             // Without a tier, reads come this way, too.
             "GetObject" | "HeadObject" => None,
             _ => Some(entry.exchange.take_store_place(&entry.mount.ufs).await?),
         };
-        let write = self.write(entry, keys);
-        if let Some(write) = &write {
-            write.body_handle().announce_write().await?;
-        }
-        let (result, raw) = self.send_to_ufs(entry, request).await;
+        let (result, raw) = match self.write(entry, keys) {
+            None => send_to_ufs(entry, request).await,
+            Some(write) => {
+                write.body_handle().announce_write().await?;
+                let finishing = finish_announced(entry.clone(), request, write, judge, place);
+                // Whose client goes away: the store's answer is awaited all the same. Otherwise
+                // each key would be one of which nobody knows whether it has changed.
+                let finished = self.tasks.spawn(finishing.in_current_span()).await;
+                let AnnouncedEnd { result, raw, reported } =
+                    finished.unwrap_or_else(|ended| match ended.try_into_panic() {
+                        Ok(panic) => std::panic::resume_unwind(panic),
+                        Err(_) => AnnouncedEnd::cut(),
+                    });
+                if result.is_ok() {
+                    entry.exchange.cx.note_way(reported?);
+                }
+                (result, raw)
+            }
+        };
         if matches!(
             R::table_row().name,
             "PutBucketCors" | "DeleteBucketCors" | "CreateBucket" | "DeleteBucket"
         ) {
             self.cors.forget_bucket(&entry.mount).await;
-        }
-        if let Some(write) = write {
-            let end = match &result {
-                Ok(response) => judge(&response.output),
-                // A store slows a batch down as a whole, before its first key. Outcomes of single
-                // keys stand in a success's document.
-                Err(error)
-                    if R::table_row().announces == HomeNoticeScope::keys
-                        && is_slowed_down(error) =>
-                {
-                    WriteEnd::Whole(WriteOutcome::Done)
-                }
-                Err(_) => WriteEnd::Whole(self.write_outcome(&result)),
-            };
-            let reported = write.report_end(end).await;
-            if result.is_ok() {
-                entry.exchange.cx.note_way(reported?);
-            }
         }
         self.conclude_response::<R>(entry, result, raw)
     }
@@ -220,36 +224,6 @@ impl OperationCore {
             .then(|| GatewayWrite::new(self.homes.clone(), &entry.mount, coherence, keys))
     }
 
-    /// Sends a request once, and keeps the UFS's raw answer besides the typed one.
-    pub async fn send_to_ufs<R: TableOperation>(
-        &self,
-        entry: &AuthorizedRequest,
-        request: S3Request<R>,
-    ) -> (S3Result<S3Response<R::Output>>, Option<RawAnswer>) {
-        let call =
-            raw_answer::observe_answer(R::send_request(&**entry.mount.ufs.s3_store(), request));
-        let (ufs, operation) = (entry.mount.ufs.ufs_name(), R::table_row().name);
-        entry.exchange.cx.ask_ufs(ufs, operation, call, |(result, _)| failure_code(result)).await
-    }
-
-    /// Returns the outcome for the homes. An answered write is `Done`, even if the answer is a
-    /// refusal: an earlier attempt may have succeeded. Dropping unchanged attributes costs one
-    /// check; keeping changed ones would be stale.
-    pub fn write_outcome<T>(&self, result: &S3Result<T>) -> WriteOutcome {
-        let Err(error) = result else { return WriteOutcome::Done };
-        let status = match raw_answer::remote_failure(error) {
-            Some(RemoteFailure::Answer(answer)) => Some(answer.status),
-            Some(RemoteFailure::NoAnswer(_) | RemoteFailure::Unintelligible(_)) => None,
-            None => error.status_code(),
-        };
-        match status {
-            Some(status) if status.as_u16() != 408 && (300..500).contains(&status.as_u16()) => {
-                WriteOutcome::Done
-            }
-            _ => WriteOutcome::Unknown,
-        }
-    }
-
     /// Turns the UFS's answer into the client's.
     pub fn conclude_response<R: TableOperation>(
         &self,
@@ -277,6 +251,73 @@ impl OperationCore {
         self.metrics.count_denial(DenialReason::Unsupported);
         let message = format!("{} is not about a bucket of this endpoint", R::table_row().name);
         S3Error::with_message(S3ErrorCode::NotImplemented, message)
+    }
+}
+
+/// What came of a write that the homes were told of.
+struct AnnouncedEnd<T> {
+    result: S3Result<S3Response<T>>,
+    raw: Option<RawAnswer>,
+    reported: S3Result<NoticeRoute>,
+}
+
+impl<T> AnnouncedEnd<T> {
+    /// The process ends, and the task with it.
+    fn cut() -> Self {
+        Self { result: Err(slow_down()), raw: None, reported: Ok(NoticeRoute::Direct) }
+    }
+}
+
+/// Sends an announced write to the UFS, and reports its end to the homes. Holds `place` meanwhile.
+async fn finish_announced<R: TableOperation>(
+    entry: AuthorizedRequest,
+    request: S3Request<R>,
+    write: GatewayWrite,
+    judge: impl FnOnce(&R::Output) -> WriteEnd,
+    place: Option<TenantPlace>,
+) -> AnnouncedEnd<R::Output> {
+    let (result, raw) = send_to_ufs(&entry, request).await;
+    let end = match &result {
+        Ok(response) => judge(&response.output),
+        // A store slows a batch down as a whole, before its first key. Outcomes of single keys stand
+        // in a success's document.
+        Err(error)
+            if R::table_row().announces == HomeNoticeScope::keys && is_slowed_down(error) =>
+        {
+            WriteEnd::Whole(WriteOutcome::Done)
+        }
+        Err(_) => WriteEnd::Whole(write_outcome(&result)),
+    };
+    let reported = write.report_end(end).await;
+    drop(place);
+    AnnouncedEnd { result, raw, reported }
+}
+
+/// Sends a request once, and keeps the UFS's raw answer besides the typed one.
+pub(super) async fn send_to_ufs<R: TableOperation>(
+    entry: &AuthorizedRequest,
+    request: S3Request<R>,
+) -> (S3Result<S3Response<R::Output>>, Option<RawAnswer>) {
+    let call = raw_answer::observe_answer(R::send_request(&**entry.mount.ufs.s3_store(), request));
+    let (ufs, operation) = (entry.mount.ufs.ufs_name(), R::table_row().name);
+    entry.exchange.cx.ask_ufs(ufs, operation, call, |(result, _)| failure_code(result)).await
+}
+
+/// Returns the outcome for the homes. An answered write is `Done`, even if the answer is a refusal:
+/// an earlier attempt may have succeeded. Dropping unchanged attributes costs one check; keeping
+/// changed ones would be stale.
+pub(super) fn write_outcome<T>(result: &S3Result<T>) -> WriteOutcome {
+    let Err(error) = result else { return WriteOutcome::Done };
+    let status = match raw_answer::remote_failure(error) {
+        Some(RemoteFailure::Answer(answer)) => Some(answer.status),
+        Some(RemoteFailure::NoAnswer(_) | RemoteFailure::Unintelligible(_)) => None,
+        None => error.status_code(),
+    };
+    match status {
+        Some(status) if status.as_u16() != 408 && (300..500).contains(&status.as_u16()) => {
+            WriteOutcome::Done
+        }
+        _ => WriteOutcome::Unknown,
     }
 }
 

@@ -10,7 +10,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
-use super::operation_core::{AuthorizedRequest, OperationCore};
+use super::operation_core::{AuthorizedRequest, OperationCore, send_to_ufs, write_outcome};
 use super::table_operation::TableOperation;
 use crate::operation_table::HomeNoticeScope;
 use crate::write::body_fault::BodyFault;
@@ -112,7 +112,7 @@ async fn upload_body<R: UploadOperation>(
     let body = result.inspect_err(|_| core.metrics.body_refused(reason))?;
     *request.input.body_field() = Some(body);
 
-    let (result, raw) = core.send_to_ufs(&entry, request).await;
+    let (result, raw) = send_to_ufs(&entry, request).await;
     if let Some(reason) = verdict.fault_refusal() {
         core.metrics.body_refused(Some(reason));
     }
@@ -125,7 +125,7 @@ async fn upload_body<R: UploadOperation>(
         return Err(error);
     }
     if let Some(write) = write {
-        let outcome = if released { core.write_outcome(&result) } else { WriteOutcome::Unknown };
+        let outcome = if released { write_outcome(&result) } else { WriteOutcome::Unknown };
         let reported = write.finish_write(outcome).await;
         if result.is_ok() {
             entry.exchange.cx.note_way(reported?);

@@ -19,15 +19,46 @@ fn known_parameters(operation: &str) -> Option<&'static [&'static str]> {
     })
 }
 
+/// What a URL may have of signatures of version 4, and of what changes neither the object nor who may
+/// write it: clients that trace requests, or choose how a body is verified, add these to every URL.
+const OF_SIGNATURES: [&str; 12] = [
+    "algorithm",
+    "content-sha256",
+    "credential",
+    "date",
+    "expected-bucket-owner",
+    "expires",
+    "request-payer",
+    "sdk-checksum-algorithm",
+    "security-token",
+    "signature",
+    "signedheaders",
+    "user-agent",
+];
+
 /// Returns whether every operation may have this parameter: its name, signatures of both versions,
-/// and headers that were signed into a URL.
+/// and checksums, which the JavaScript SDK signs into each URL, of a body that it does not have yet.
 fn is_common(name: &str) -> bool {
-    let starts = |prefix: &str| {
-        name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-    };
+    let lower = name.to_ascii_lowercase();
+    let of_amz = lower.strip_prefix("x-amz-");
     matches!(name, "x-id" | "AWSAccessKeyId" | "Signature" | "Expires")
-        || starts("x-amz-")
-        || starts("response-")
+        || of_amz.is_some_and(|rest| OF_SIGNATURES.contains(&rest) || rest.starts_with("checksum-"))
+        || lower.starts_with("response-")
+}
+
+/// Says why a parameter is refused.
+fn refuse_parameter(operation: &str, name: &str) -> S3Error {
+    let message = if name.to_ascii_lowercase().starts_with("x-amz-") {
+        format!(
+            "{name} in the URL is not read here, and would be lost; send it as a header, and sign \
+            that (in the JavaScript SDK: unhoistableHeaders)"
+        )
+    } else {
+        format!(
+            "{operation} has no parameter {name:?}, and no operation of that name is known here"
+        )
+    };
+    S3Error::with_message(S3ErrorCode::NotImplemented, message)
 }
 
 /// Refuses a write with a parameter it does not have. Names are compared without decoding: no
@@ -40,12 +71,7 @@ pub(crate) fn check_parameters(operation: &str, query: &str) -> S3Result<()> {
         .find(|name| !known.contains(name) && !is_common(name))
     {
         None => Ok(()),
-        Some(name) => {
-            let message = format!(
-                "{operation} has no parameter {name:?}, and no operation of that name is known here"
-            );
-            Err(S3Error::with_message(S3ErrorCode::NotImplemented, message))
-        }
+        Some(name) => Err(refuse_parameter(operation, name)),
     }
 }
 
@@ -67,6 +93,13 @@ mod tests {
             ("DeleteBucket", "abac"),
             ("CreateBucket", "abac"),
             ("UploadPart", "partNumber=1&uploadId=u&acl"),
+            // Headers that a client has moved into the URL: nobody would obey them.
+            ("PutObject", "x-amz-copy-source=%2Fdata%2Fa"),
+            ("PutObject", "X-Amz-Signature=a&x-amz-object-lock-mode=COMPLIANCE"),
+            ("PutObject", "X-Amz-Signature=a&X-Amz-Date=b&x-amz-meta-colour=blue"),
+            ("PutObject", "x-amz-acl=public-read"),
+            ("PutObject", "X-AMZ-TAGGING=a%3Db"),
+            ("DeleteObject", "x-amz-bypass-governance-retention=true"),
         ] {
             assert!(check_parameters(operation, query).is_err(), "{operation} {query}");
         }
@@ -77,7 +110,12 @@ mod tests {
         for (operation, query) in [
             ("PutObject", ""),
             ("PutObject", "x-id=PutObject"),
-            ("PutObject", "X-Amz-Signature=a&X-Amz-Date=b&x-amz-meta-colour=blue"),
+            (
+                "PutObject",
+                "X-Amz-Algorithm=a&X-Amz-Content-Sha256=b&X-Amz-Credential=c&X-Amz-Date=d&\
+                X-Amz-Expires=1&X-Amz-Signature=e&X-Amz-SignedHeaders=host&x-id=PutObject&\
+                x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32",
+            ),
             ("PutObject", "AWSAccessKeyId=a&Signature=b&Expires=1&x-amz-security-token=t"),
             ("DeleteObject", "versionId=7&x-id=DeleteObject"),
             ("UploadPart", "partNumber=1&uploadId=u&x-id=UploadPart"),

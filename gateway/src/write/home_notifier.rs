@@ -89,8 +89,11 @@ impl HomeUnreachable {
         Self { source: cause.into().into() }
     }
 
-    fn into_error(self) -> S3Error {
-        let mut error = S3Error::with_message(S3ErrorCode::ServiceUnavailable, self.to_string());
+    /// Makes the client's error. The cause names workers and settings: it is for the log.
+    fn into_error(self, volume: &ObjectVolume) -> S3Error {
+        warn!(%volume, error = %self, "a write is refused");
+        let message = "the cache in front of this store can't take part in a write now; try again";
+        let mut error = S3Error::with_message(S3ErrorCode::ServiceUnavailable, message);
         let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
         let xml = (header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         error.set_headers(HeaderMap::from_iter([retry, xml]));
@@ -178,7 +181,7 @@ impl GatewayWrite {
                 );
                 Ok(NoticeRoute::Direct)
             }
-            Err(error) => Err(error.into_error()),
+            Err(error) => Err(error.into_error(&self.shared.volume)),
         }
     }
 
@@ -214,7 +217,7 @@ impl BodyWriteHandle {
                 );
                 AnnouncementState::Untold
             }
-            Err(error) => return Err(error.into_error()),
+            Err(error) => return Err(error.into_error(&shared.volume)),
         };
         let mut state = shared.state.lock();
         if matches!(*state, AnnouncementState::Closed) {

@@ -176,9 +176,6 @@ async fn a_silent_connection_is_cut() {
     // A handshake may take longer than this on a slow machine.
     let running = Running::start(within(TimePeriod::from_seconds(5))).await;
     assert_eq!(running.exchange(b"POST /inject HTT").await, "");
-    while running.metrics.connections_cut[WebhookConnectionCut::Late].get() < 1 {
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]
