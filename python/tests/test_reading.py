@@ -11,7 +11,7 @@ import time
 
 import pytest
 import verbs3
-from conftest import ACCESS_KEY, BUCKET, OTHER_KEY, OTHER_SECRET, SECRET_KEY, pattern
+from conftest import ACCESS_KEY, BUCKET, OTHER_KEY, OTHER_SECRET, SECRET_KEY, in_child, pattern, until
 
 
 def test_objects_are_read_whole(reader, objects):
@@ -154,19 +154,6 @@ def test_a_child_connects_anew_and_leaves_its_parent_alone(reader, objects, gate
     assert view == objects["small"] and reader.read(BUCKET, "large") == objects["large"]
 
 
-def in_child(run):
-    """What `run` returns in a forked child, as an exit status; a signal is negative."""
-    child = os.fork()
-    if child == 0:
-        status = 99
-        try:
-            signal.alarm(60)
-            status = run()
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def test_a_batch_goes_on_in_a_child_beside_its_parent(reader, objects):
     """Parent and child share no rings: neither sees the other's answers (finding 1 of the review)."""
     reads = [(BUCKET, "large", (at * 1000, at * 1000 + 1 + at)) for at in range(400)]
@@ -274,14 +261,6 @@ def settled_clients(gateway):
 
     until(rests)
     return counts[-1]
-
-
-def until(condition):
-    for _ in range(300):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError("did not come true within 30 s")
 
 
 def test_a_gateway_that_restarts_is_waited_for(tmp_path, objects, gateway):

@@ -18,6 +18,7 @@ from ._errors import S3Error
 from ._native import LendingError, LendingUnavailable, MemoryFull, RequestTooLong
 from ._object_file import ObjectFile
 from ._patching import patch, unpatch
+from ._preload import PreloadError, PreloadJob, preload, preload_job
 from ._reader import Reader, connect
 from ._shared_reader import exists, shared_reader
 from ._verdicts import HitRate, hit_rate
@@ -29,6 +30,8 @@ __all__ = [
     "LendingUnavailable",
     "MemoryFull",
     "ObjectFile",
+    "PreloadError",
+    "PreloadJob",
     "Reader",
     "RequestTooLong",
     "S3Error",
@@ -37,6 +40,8 @@ __all__ = [
     "exists",
     "hit_rate",
     "patch",
+    "preload",
+    "preload_job",
     "shared_reader",
     "unpatch",
 ]

@@ -42,6 +42,8 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
             if self.autocommit:
                 self.commit()
             return True
+        if not at:
+            return False
         kept = bytes(data[at:])
         data.release()
         # What fsspec does after a chunk that took all, but for the bytes that are left.
