@@ -68,7 +68,8 @@ class GatewayClient:
             aws_access_key_id=access_key,
             aws_secret_access_key=secret_key,
             region_name=find_region(None),
-            config=Config(s3={"addressing_style": "path"}),
+            # URLs, too, are signed by version 4: boto3's default for them is the old version 2.
+            config=Config(s3={"addressing_style": "path"}, signature_version="s3v4"),
         )
 
     def list_objects(self, bucket: str, prefix: str) -> Iterator[ListedObject]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
+import ssl
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from ._credentials import find_credentials, find_region
 from ._locations import find_endpoint, parse_url
@@ -135,12 +140,13 @@ class JobBoard:
 
     def __init__(self, endpoint: str, access_key: str | None, secret_key: str | None):
         self._endpoint = endpoint.rstrip("/")
+        self._place = urlsplit(self._endpoint)
+        if self._place.scheme not in ("http", "https") or not self._place.hostname:
+            raise ValueError(f"{endpoint!r} is no endpoint such as http://127.0.0.1:9000")
         self._key = find_credentials(access_key, secret_key)
 
     def begin_job(self, asked: dict[str, Any]) -> PreloadJob:
         """Begins a job. It has an id before it is sent, so that sending it twice begins it once."""
-        import uuid
-
         return self._ask("POST", "/v1/preload", {"id": uuid.uuid4().hex, **asked})
 
     def find_job(self, id: str, query: str = "") -> PreloadJob:
@@ -177,9 +183,6 @@ class JobBoard:
         raise AssertionError("the last try returns or raises")
 
     def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        import http.client
-        from urllib.parse import urlsplit
-
         from botocore.auth import S3SigV4Auth
         from botocore.awsrequest import AWSRequest
         from botocore.credentials import Credentials
@@ -187,11 +190,7 @@ class JobBoard:
         request = AWSRequest(method, self._endpoint + path, data=body or b"")
         key = Credentials(self._key.access_key, self._key.secret_key)
         S3SigV4Auth(key, "s3", find_region(None)).add_auth(request)
-        parts = urlsplit(self._endpoint)
-        kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-        if parts.scheme not in kinds or parts.hostname is None:
-            raise PreloadError(f"{self._endpoint} is no endpoint such as http://127.0.0.1:9000")
-        connection = kinds[parts.scheme](parts.hostname, parts.port, timeout=_ANSWER_WAIT_S)
+        connection = self._connect()
         try:
             connection.request(method, path, body=body, headers=dict(request.headers))
             answered = connection.getresponse()
@@ -200,6 +199,13 @@ class JobBoard:
             raise ConnectionError(f"no answer of HTTP: {error!r}") from error
         finally:
             connection.close()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._place.hostname or "", self._place.port
+        if self._place.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=_ANSWER_WAIT_S)
+        trust = ssl.create_default_context(cafile=os.environ.get("AWS_CA_BUNDLE"))
+        return http.client.HTTPSConnection(host, port, timeout=_ANSWER_WAIT_S, context=trust)
 
 
 def _reason_of(job: PreloadJob) -> str:
