@@ -90,6 +90,15 @@ def test_memory_that_is_full_says_so_and_is_free_again(gateway, objects):
     assert reader.read(BUCKET, "large", (0, 3_000_000)) == objects["large"][:3_000_000]
 
 
+def test_small_views_keep_small_parts_of_the_memory(gateway, objects):
+    """A landing is taken for a longer object than it turns out to be; the rest of it is free at once."""
+    reader = verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, memory="8MiB")
+    held = [reader.read(BUCKET, "small") for _ in range(500)]
+    many = dict(reader.read_many([(BUCKET, "odd")] * 200))
+    assert all(view == objects["small"] for view in held)
+    assert all(view == objects["odd"] for view in many.values())
+
+
 def test_many_reads_come_in_the_order_of_arrival(reader, objects):
     reads = [(BUCKET, "large", (at * 1000, at * 1000 + 1 + at)) for at in range(300)]
     seen = set()

@@ -6,12 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from . import _native
 from ._asking import ReadRange
 from ._errors import S3Error
-from ._reader import Reader, connect
+from ._reader import Reader, connect, take_view
 
 _Found = TypeVar("_Found")
 
@@ -96,18 +97,22 @@ class AsyncReader:
         >>> asyncio.run(read_both())
         [(0, b'h'), (1, b'e')]
         """
-        views = self.reader.read_many(reads, errors=errors)
-        while True:
-            answer: tuple[int, memoryview | S3Error] | None
-            answer = await self._wait(lambda: next(views, None))
-            if answer is None:
-                return
-            yield answer
-            # What the caller has not kept is free before the next read is waited for.
-            del answer
+        batch = self.reader.begin_reads(reads, errors)
+        answer: tuple[int, memoryview | S3Error] | None = None
+        try:
+            while (answer := await self._wait(partial(take_view, batch, errors))) is not None:
+                yield answer
+                # What the caller has not kept is free before the next read is waited for.
+                answer = None
+        finally:
+            # A task that is kept after its end keeps its frames: no memory with them.
+            del batch, answer
 
     async def _wait(self, read: Callable[[], _Found]) -> _Found:
-        return await asyncio.wrap_future(self._find_pool().submit(read))
+        waited = asyncio.wrap_future(self._find_pool().submit(read))
+        # A cancelled task that is kept keeps this frame, too.
+        del read
+        return await waited
 
     def _find_pool(self) -> ThreadPoolExecutor:
         if self._is_closed:

@@ -172,6 +172,10 @@ class Reader:
         >>> sorted((keys[index], type(answer).__name__) for index, answer in found)
         [('hello.txt', 'memoryview'), ('missing.txt', 'S3Error')]
         """
+        return _iterate_views(self.begin_reads(reads, errors), errors)
+
+    def begin_reads(self, reads: Iterable[tuple[Any, ...]], errors: str) -> _native.NativeBatch:
+        """Begins what `read_many` reads; `take_view` takes it."""
         if errors not in ("raise", "return"):
             raise ValueError(f"errors is 'raise' or 'return', and not {errors!r}")
         batch = self._native.begin_batch(False)
@@ -179,7 +183,7 @@ class Reader:
             range, if_match, *_ = *rest, None, None
             headers, expected = describe_read(range, if_match)
             batch.add(bucket, key, headers, expected)
-        return _views_of_batch(batch, errors)
+        return batch
 
     def read_into(
         self, bucket: str, key: str, target: Any, start: int = 0, *, if_match: str | None = None
@@ -311,19 +315,24 @@ class Reader:
         return HitRate(*self._native.cache_verdicts())
 
 
-def _views_of_batch(
+def take_view(batch: _native.NativeBatch, errors: str) -> tuple[int, memoryview | S3Error] | None:
+    """The next view of a batch, with its index. `None`: there is none left."""
+    answer = batch.next()
+    if answer is None:
+        return None
+    index, parts = answer
+    try:
+        return index, view_of_answer(parts)
+    except S3Error as error:
+        if errors == "raise":
+            raise
+        return index, error
+
+
+def _iterate_views(
     batch: _native.NativeBatch, errors: str
 ) -> Iterator[tuple[int, memoryview | S3Error]]:
-    while (answer := batch.next()) is not None:
-        index, parts = answer
-        view: memoryview | S3Error
-        try:
-            view = view_of_answer(parts)
-        except S3Error as error:
-            if errors == "raise":
-                raise
-            view = error
-        del answer, parts
-        yield index, view
+    while (answer := take_view(batch, errors)) is not None:
+        yield answer
         # What the caller has not kept is free before the next read is waited for.
-        del view
+        del answer

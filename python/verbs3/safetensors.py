@@ -7,6 +7,7 @@ from where it has landed into its tensor, or to its device.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,23 +27,24 @@ HEADER_BYTES_MAX = 100_000_000
 _FIRST_READ_BYTES = 256 << 10
 _LENGTH_BYTES = 8
 
-_TORCH_NAMES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "U16": "uint16",
-    "I16": "int16",
-    "U32": "uint32",
-    "I32": "int32",
-    "U64": "uint64",
-    "I64": "int64",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F32": "float32",
-    "F64": "float64",
-    "C64": "complex64",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
+# What the format calls a type: torch's name for it, and its bytes.
+_DTYPES = {
+    "BOOL": ("bool", 1),
+    "U8": ("uint8", 1),
+    "I8": ("int8", 1),
+    "U16": ("uint16", 2),
+    "I16": ("int16", 2),
+    "U32": ("uint32", 4),
+    "I32": ("int32", 4),
+    "U64": ("uint64", 8),
+    "I64": ("int64", 8),
+    "F16": ("float16", 2),
+    "BF16": ("bfloat16", 2),
+    "F32": ("float32", 4),
+    "F64": ("float64", 8),
+    "C64": ("complex64", 8),
+    "F8_E4M3": ("float8_e4m3fn", 1),
+    "F8_E5M2": ("float8_e5m2", 1),
 }
 
 
@@ -100,8 +102,19 @@ def _judge_header(document: dict[str, Any], base: int, size: int, etag: str) -> 
         start, stop = (base + int(offset) for offset in shown["data_offsets"])
         if not base <= start <= stop <= size:
             raise ValueError(f"tensor {name!r} lies at {start}..{stop}, outside of the file")
-        tensors[name] = TensorPlace(shown["dtype"], tuple(shown["shape"]), start, stop)
+        tensors[name] = TensorPlace(shown["dtype"], _judge_shape(name, shown, stop - start), start, stop)
     return TensorHeader(tensors, metadata, etag)
+
+
+def _judge_shape(name: str, shown: dict[str, Any], bytes_there: int) -> tuple[int, ...]:
+    """A tensor's shape, if it is as long as its bytes."""
+    shape = tuple(int(length) for length in shown["shape"])
+    if shown["dtype"] not in _DTYPES:
+        raise ValueError(f"tensor {name!r} has dtype {shown['dtype']!r}, which is not known here")
+    wanted = math.prod(shape) * _DTYPES[shown["dtype"]][1]
+    if min(shape, default=0) < 0 or wanted != bytes_there:
+        raise ValueError(f"tensor {name!r} of shape {shape} takes {wanted} bytes, and has {bytes_there}")
+    return shape
 
 
 def load_file(
@@ -150,14 +163,10 @@ def load_file(
 def _make_tensor(place: TensorPlace, device: Any) -> Any:
     import torch
 
-    dtype = getattr(torch, _TORCH_NAMES.get(place.dtype, ""), None)
+    dtype = getattr(torch, _DTYPES[place.dtype][0], None)
     if dtype is None:
         raise ValueError(f"this torch has no dtype for {place.dtype}")
-    made = torch.empty(place.shape, dtype=dtype, device=device)
-    if made.nbytes != place.stop - place.start:
-        raise ValueError(f"a tensor of {place.dtype} and shape {place.shape} has {made.nbytes} bytes, "
-                         f"and the file has {place.stop - place.start} for it")
-    return made
+    return torch.empty(place.shape, dtype=dtype, device=device)
 
 
 def _bytes_of(tensor: Any) -> Any:

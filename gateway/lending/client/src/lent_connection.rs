@@ -92,8 +92,12 @@ pub(crate) enum SubmitOutcome {
     Submitted(u64),
     /// As many reads are in flight as may be.
     NoSlot,
-    /// No part of the memory is as long. So many ranges had been given back.
-    NoSpace(u64),
+    /// No part of the memory is as long. So many ranges had been given back, and so long is the
+    /// longest part that is free.
+    NoSpace {
+        returned: u64,
+        longest_free: u64,
+    },
 }
 
 impl LentConnection {
@@ -191,7 +195,8 @@ impl LentConnection {
         self.drain_completions(&mut state)?;
         let Some(&slot) = state.free_slots.last() else { return Ok(SubmitOutcome::NoSlot) };
         let Some(range) = state.space.take_range(body_bytes) else {
-            return Ok(SubmitOutcome::NoSpace(state.returned));
+            let (returned, longest_free) = (state.returned, state.space.longest_free());
+            return Ok(SubmitOutcome::NoSpace { returned, longest_free });
         };
         state.free_slots.pop();
         let token = state.next_token;

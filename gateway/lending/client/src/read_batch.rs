@@ -15,6 +15,9 @@ use crate::lent_connection::{LandedRead, LentConnection, SubmitOutcome};
 /// Most tries of a read that the gateway could not finish, or whose object grew meanwhile.
 const TRIES_MAX: u32 = 4;
 
+/// Smallest landing for a body of unknown length: an error's document fits.
+const GUESS_MIN: u64 = 8192;
+
 /// Reads under way.
 pub struct ReadBatch {
     client: Arc<LendingClient>,
@@ -30,6 +33,8 @@ struct WaitingRead {
     index: usize,
     request: Vec<u8>,
     body_bytes: u64,
+    /// Nobody knows how long the body is: it may be shorter by far, and then needs less room.
+    is_guess: bool,
     tries: u32,
 }
 
@@ -79,10 +84,11 @@ impl ReadBatch {
         request: &LentReadRequest,
         body_bytes: u64,
     ) -> Result<usize, ClientLendingError> {
+        let is_guess = is_open_ended(request);
         let request = request.encode_request().ok_or(ClientLendingError::TooLong)?;
         let index = self.added;
         self.added += 1;
-        self.waiting.push_back(WaitingRead { index, request, body_bytes, tries: 0 });
+        self.waiting.push_back(WaitingRead { index, request, body_bytes, is_guess, tries: 0 });
         Ok(index)
     }
 
@@ -130,7 +136,7 @@ impl ReadBatch {
     /// Submits as much as has a place now.
     fn submit_waiting(&mut self, connection: &LentConnection) -> Result<(), ClientLendingError> {
         let mut is_rung = true;
-        while let Some(next) = self.waiting.front() {
+        while let Some(next) = self.waiting.front_mut() {
             match connection.submit_read(&next.request, next.body_bytes)? {
                 SubmitOutcome::Submitted(token) => {
                     let read = self.waiting.pop_front().expect("it was just there");
@@ -138,14 +144,21 @@ impl ReadBatch {
                     is_rung = false;
                 }
                 SubmitOutcome::NoSlot => break,
-                SubmitOutcome::NoSpace(returned) if self.flying.is_empty() => {
+                SubmitOutcome::NoSpace { longest_free, .. }
+                    if self.flying.is_empty() && next.is_guess && longest_free >= GUESS_MIN =>
+                {
+                    // A body that is longer comes back with its length, and waits for room then.
+                    next.is_guess = false;
+                    next.body_bytes = longest_free;
+                }
+                SubmitOutcome::NoSpace { returned, .. } if self.flying.is_empty() => {
                     // Other reads of the connection may make room.
                     if !connection.wait_for_room(returned)? {
                         return Err(ClientLendingError::MemoryFull { wanted: next.body_bytes });
                     }
                     break;
                 }
-                SubmitOutcome::NoSpace(_) => break,
+                SubmitOutcome::NoSpace { .. } => break,
             }
         }
         if !is_rung {
@@ -175,7 +188,7 @@ impl ReadBatch {
             }
             ReadOutcome::BodyTooLong => {
                 let longer = completion.content_bytes.max(read.body_bytes.saturating_mul(2));
-                self.try_again(WaitingRead { body_bytes: longer, ..read })
+                self.try_again(WaitingRead { body_bytes: longer, is_guess: false, ..read })
             }
             ReadOutcome::BodyCut | ReadOutcome::Failed => self.try_again(read),
             ReadOutcome::HeadTooLong | ReadOutcome::Malformed => Err(ClientLendingError::TooLong),
@@ -202,6 +215,12 @@ impl ReadBatch {
             self.waiting.push_front(read);
         }
     }
+}
+
+/// Whether the request does not say how long its answer is at most.
+fn is_open_ended(request: &LentReadRequest) -> bool {
+    let range = request.headers.iter().find(|(name, _)| name == "range");
+    range.is_none_or(|(_, range)| range.ends_with('-'))
 }
 
 impl Drop for ReadBatch {
