@@ -3,7 +3,7 @@
 #
 #   run.sh DIR [PYTEST ARGUMENT...]     DIR takes the wheel, logs and data
 #
-# PYTHON_BINARY: the verbs3 to read from, else the one that is built.
+# PYTHON_BINARY: the verbs3 to read from, else the one that is built. What needs torch runs in its chroot (torch.sh), as root.
 set -euo pipefail
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 ROOT=$(readlink -f "$HERE/..")
@@ -23,9 +23,42 @@ export PYO3_PYTHON=$VENV/bin/python
   cargo fmt --check
   cargo clippy --release --locked -- -D warnings
 )
-rm -rf -- "$PYTHON_DIR/wheels" "$PYTHON_DIR/site"
+rm -rf -- "$PYTHON_DIR/wheels" "$PYTHON_DIR/site" "$PYTHON_DIR/not-proven"
 "$VENV/bin/maturin" build --release --locked --manifest-path "$HERE/Cargo.toml" --out "$PYTHON_DIR/wheels" --compatibility linux
 # A folder of its own: the environment is shared, and the package is this build's.
 "$VENV/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$PYTHON_DIR/site" "$PYTHON_DIR"/wheels/*.whl
-cd "$PYTHON_DIR"
-PYTHONPATH=$PYTHON_DIR/site exec "$VENV/bin/python" -m pytest -c "$HERE/tests/pytest.ini" --rootdir "$HERE/tests" "$HERE/tests" "$@"
+
+# With arguments, a selection may leave one of the two runs without a test: pytest says so by 5.
+selected=$#
+passes() { local status=0; "$@" || status=$?; [ "$status" -eq 0 ] || { [ "$status" -eq 5 ] && [ "$selected" -gt 0 ]; }; }
+
+without_torch() {
+  cd "$PYTHON_DIR"
+  PYTHONPATH=$PYTHON_DIR/site "$VENV/bin/python" -m pytest -c "$HERE/tests/pytest.ini" --rootdir "$HERE/tests" \
+    "$HERE/tests" --ignore "$HERE/tests/with_torch" "$@"
+}
+
+# In the chroot that has torch, the gateway as well: clients sign the path of its socket, which is another one there.
+with_torch() {
+  local job=$PYTHON_DIR/with-torch
+  rm -rf -- "$job"
+  mkdir -p "$job/repository/python" "$job/repository/tests/testbed" "$job/repository/docs"
+  cp -r "$PYTHON_DIR/site" "$job/site"
+  cp -r "$HERE/tests" "$job/repository/python/tests"
+  cp "$ROOT/tests/testbed/free_ports.py" "$job/repository/tests/testbed/"
+  cp "$ROOT/docs/python.md" "$job/repository/docs/"
+  ln "$PYTHON_BINARY" "$job/verbs3" 2>/dev/null || cp "$PYTHON_BINARY" "$job/verbs3"
+  PYTHON_BINARY=/job/verbs3 "$ROOT/tests/testbed/torch.sh" run "$job" \
+    bash -c 'cd /job && PYTHONPATH=/job/site:/opt/clients exec python3 -m pytest "$@"' bash \
+    -c /job/repository/python/tests/pytest.ini --rootdir /job/repository/python/tests /job/repository/python/tests/with_torch "$@"
+}
+
+status=0
+passes without_torch "$@" || status=1
+if [ "$(id -u)" -eq 0 ]; then
+  "$ROOT/tests/testbed/torch.sh" install
+  passes with_torch "$@" || status=1
+else
+  echo "the Python package with torch: its chroot needs root" | tee "$PYTHON_DIR/not-proven" >&2
+fi
+exit "$status"

@@ -6,6 +6,8 @@ import struct
 import tarfile
 
 BUCKET = "train"
+# What they write goes here.
+SCRATCH = "scratch"
 
 
 def write_examples(client):
@@ -16,6 +18,7 @@ def write_examples(client):
         "weights.safetensors": weights(),
     }
     client.create_bucket(Bucket=BUCKET)
+    client.create_bucket(Bucket=SCRATCH)
     for key, body in made.items():
         client.put_object(Bucket=BUCKET, Key=key, Body=body)
     return made

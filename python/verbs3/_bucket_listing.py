@@ -50,7 +50,11 @@ class BucketListing:
     """Names of buckets and objects as files and folders. A folder is there while it has objects."""
 
     gateway: GatewayClient
-    reader: Reader
+
+    if TYPE_CHECKING:
+
+        @property
+        def reader(self) -> Reader: ...
 
     # What fsspec's AbstractFileSystem has.
     _strip_protocol: Any

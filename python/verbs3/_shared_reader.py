@@ -29,7 +29,7 @@ def shared_reader() -> Reader:
 
 
 @overload
-def exists(urls: str, *, reader: Reader | None = ...) -> bool: ...
+def exists(urls: str, *, reader: Reader | None = ...) -> bool: ...  # type: ignore[overload-overlap]
 @overload
 def exists(urls: Iterable[str], *, reader: Reader | None = ...) -> list[bool]: ...
 

@@ -71,7 +71,7 @@ def read_header(url: str, *, reader: Reader | None = None) -> TensorHeader:
     """Reads what tensors an object has, without their bytes.
 
     >>> read_header("s3://train/weights.safetensors").tensors["bias"]
-    TensorPlace(dtype='F32', shape=(4,), start=112, stop=128)
+    TensorPlace(dtype='F32', shape=(4,), start=80, stop=96)
     """
     reader = reader or shared_reader()
     bucket, key = parse_object(url)

@@ -29,12 +29,12 @@ def test_a_prefix_is_listed_and_read_in_order(samples):
     assert samples.__getitems__([5, 59, 0, 5]) == [(5, 6), (59, 60), (0, 1), (5, 6)]
 
 
-@pytest.mark.parametrize("workers, context", [(0, None), (3, "fork"), (2, "spawn")])
+@pytest.mark.parametrize("workers, context", [(0, None), (3, "fork"), (1, "spawn")])
 def test_workers_read_their_batches(samples, workers, context):
     # The parent has read, so that a forked worker inherits a connection.
     assert samples[7] == (7, 8)
     loader = DataLoader(samples, batch_size=8, num_workers=workers, multiprocessing_context=context)
-    for _ in range(2):
+    for _ in range(1 if context == "spawn" else 2):
         found = [pair for batch in loader for pair in zip(*(part.tolist() for part in batch))]
         assert found == [(at, at + 1) for at in range(COUNT)]
     assert samples[8] == (8, 9)
@@ -44,7 +44,7 @@ def test_a_reader_of_ones_own_goes_to_workers(gateway, samples):
     reader = verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, memory="4MiB")
     own = verbs3.torch.ObjectDataset(samples.urls, reader=reader)
     for context in ("fork", "spawn"):
-        loader = DataLoader(own, batch_size=7, num_workers=2, multiprocessing_context=context, collate_fn=list)
+        loader = DataLoader(own, batch_size=7, num_workers=1, multiprocessing_context=context, collate_fn=list)
         assert [body for batch in loader for body in batch] == [bytes([at]) * (at + 1) for at in range(COUNT)]
 
 

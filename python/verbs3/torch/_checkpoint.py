@@ -20,7 +20,7 @@ from ..fsspec import Verbs3FileSystem
 _LENT_BYTES_MAX = 8 << 20
 
 
-class _CheckpointFiles(FileSystemBase):
+class _CheckpointFiles(FileSystemBase):  # type: ignore[misc]
     """What torch asks of a file system, of objects. A checkpoint is `s3://BUCKET/PREFIX`."""
 
     def __init__(self, files: Verbs3FileSystem):
@@ -59,7 +59,7 @@ class _CheckpointFiles(FileSystemBase):
         return str(checkpoint_id).startswith(SCHEMES)
 
 
-class CheckpointWriter(FileSystemWriter):
+class CheckpointWriter(FileSystemWriter):  # type: ignore[misc]
     """Writes a checkpoint to `s3://BUCKET/PREFIX`, with torch.distributed.checkpoint.
 
     Each file is one object, which is there whole or not at all; `.metadata` is the last one. Takes
@@ -84,7 +84,7 @@ class CheckpointWriter(FileSystemWriter):
         return _CheckpointFiles.validate_checkpoint_id(checkpoint_id)
 
 
-class CheckpointReader(FileSystemReader):
+class CheckpointReader(FileSystemReader):  # type: ignore[misc]
     """Reads a checkpoint of `s3://BUCKET/PREFIX`, whoever wrote it. Its parts are read together."""
 
     def __init__(self, path: str, *, files: Verbs3FileSystem | None = None):

@@ -13,7 +13,7 @@ from .._reader import Reader
 from .._shared_reader import shared_reader
 
 
-class ObjectDataset(Dataset[Any]):
+class ObjectDataset(Dataset[Any]):  # type: ignore[misc]
     """Objects by their URLs, in the order in which they are given.
 
     `transform` makes a sample of the object's view; without it, a sample is the object's bytes. A

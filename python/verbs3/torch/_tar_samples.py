@@ -47,7 +47,7 @@ def read_samples(file: ObjectFile, offset: int) -> Iterator[ShardSample]:
 def _walk_members(archive: tarfile.TarFile, file: ObjectFile) -> Iterator[tarfile.TarInfo]:
     while (member := archive.next()) is not None:
         # It would keep the headers of the whole shard.
-        archive.members = []
+        archive.members = []  # type: ignore[attr-defined]
         if member.isfile():
             yield member
     # tarfile takes a damaged header for the end. The end is a block of zeros, or that of the file.

@@ -18,7 +18,7 @@ from ._tar_samples import read_samples
 _STATE_VERSION = 1
 
 
-class TarShards(IterableDataset[Any]):
+class TarShards(IterableDataset[Any]):  # type: ignore[misc]
     """Samples of tar shards, as WebDataset's: files that follow each other and share a name.
 
     A sample is a dictionary: `__key__`, `__url__`, and bytes by file ending (`"jpg"`, `"cls"`);
