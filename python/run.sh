@@ -49,7 +49,7 @@ with_torch() {
   cp "$ROOT/docs/python.md" "$job/repository/docs/"
   ln "$PYTHON_BINARY" "$job/verbs3" 2>/dev/null || cp "$PYTHON_BINARY" "$job/verbs3"
   PYTHON_BINARY=/job/verbs3 "$ROOT/tests/testbed/torch.sh" run "$job" \
-    bash -c 'cd /job && PYTHONPATH=/job/site:/opt/clients exec python3 -m pytest "$@"' bash \
+    env -u PYTHONDONTWRITEBYTECODE bash -c 'cd /job && PYTHONPATH=/job/site:/opt/clients exec python3 -m pytest "$@"' bash \
     -c /job/repository/python/tests/pytest.ini --rootdir /job/repository/python/tests /job/repository/python/tests/with_torch "$@"
 }
 

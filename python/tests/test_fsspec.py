@@ -1,11 +1,14 @@
 """The file system against what was put: names, bytes, ranges, writes, pickles, forks, and libraries over it."""
 
+import contextlib
+import gc
 import multiprocessing
 import pickle
 
 import fsspec
 import pytest
 import verbs3
+import verbs3._object_upload
 import verbs3.fsspec
 from conftest import OTHER_KEY, OTHER_SECRET, SECRET_KEY, in_child, pattern
 
@@ -167,6 +170,38 @@ def test_a_file_that_failed_is_never_there(files, plain, scratch):
     assert "Uploads" not in plain.list_multipart_uploads(Bucket=BUCKET), "parts are not left behind"
 
 
+@pytest.mark.parametrize("mode, count", [("wb", 100), ("wb", 30_000_000), ("w", 100)])
+def test_what_wraps_a_file_commits_no_half_of_it(files, plain, scratch, mode, count):
+    """`fsspec.open` and text files only close what they wrap, exception or not."""
+    for opened in (fsspec.open(f"verbs3://{scratch}/half", mode), files.open(f"{scratch}/half", mode)):
+        with pytest.warns(UserWarning, match="was not written.*ZeroDivisionError") if not isinstance(opened, verbs3._object_upload.ObjectUpload) else contextlib.nullcontext():
+            with pytest.raises(ZeroDivisionError), opened as file:
+                file.write(bytes(count) if mode == "wb" else "x" * count)
+                1 / 0  # noqa: B018
+        assert not files.exists(f"{scratch}/half")
+    assert "Uploads" not in plain.list_multipart_uploads(Bucket=BUCKET)
+
+
+def test_a_file_that_is_written_in_a_handler_is_there(files, scratch):
+    try:
+        1 / 0  # noqa: B018
+    except ZeroDivisionError as error:
+        with fsspec.open(f"verbs3://{scratch}/report", "w") as file:
+            file.write(str(error))
+    assert files.cat_file(f"{scratch}/report") == b"division by zero"
+
+
+def test_a_file_that_nobody_closes_is_not_there(files, plain, scratch):
+    for count in (100, 30_000_000):
+        file = files.open(f"{scratch}/forgotten", "wb")
+        file.write(bytes(count))
+        with pytest.warns(UserWarning, match="nobody has closed it"):
+            del file
+            gc.collect()
+        assert not files.exists(f"{scratch}/forgotten")
+    assert "Uploads" not in plain.list_multipart_uploads(Bucket=BUCKET)
+
+
 def test_small_writes_of_a_long_file_do_not_copy_it_again_and_again(files, scratch):
     line = b"a line of a file\n"
     with files.open(f"{scratch}/lines", "wb") as file:
@@ -242,9 +277,11 @@ def test_buckets_are_made_and_removed(files):
         files.rmdir(BUCKET)
 
 
-def test_rights_are_those_of_the_key(environment, tree):
+def test_rights_are_those_of_the_key(environment, tree, tmp_path):
     other = verbs3.fsspec.Verbs3FileSystem(key=OTHER_KEY, secret=OTHER_SECRET, memory="4MiB", skip_instance_cache=True)
-    for refused in (lambda: other.cat_file(f"{BUCKET}/a/one"), lambda: other.ls(BUCKET), lambda: other.pipe_file(f"{BUCKET}/x", b"")):
+    local = tmp_path / "local"
+    local.write_bytes(b"x")
+    for refused in (lambda: other.put_file(local, f"{BUCKET}/x"), lambda: other.cat_file(f"{BUCKET}/a/one"), lambda: other.ls(BUCKET), lambda: other.pipe_file(f"{BUCKET}/x", b"")):
         with pytest.raises(PermissionError):
             refused()
     with pytest.raises(IsADirectoryError):

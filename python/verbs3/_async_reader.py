@@ -97,7 +97,7 @@ class AsyncReader:
         >>> asyncio.run(read_both())
         [(0, b'h'), (1, b'e')]
         """
-        batch = self.reader.begin_reads(reads, errors)
+        batch = self.reader._begin_reads(reads, errors)
         answer: tuple[int, memoryview | S3Error] | None = None
         try:
             while (answer := await self._wait(partial(take_view, batch, errors))) is not None:

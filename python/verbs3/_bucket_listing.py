@@ -21,10 +21,15 @@ _DELETED_AT_ONCE = 1000
 @contextmanager
 def translate_error(path: str) -> Iterator[None]:
     """Raises S3's errors as those of files where Python has them; S3's own is the cause."""
+    from boto3.exceptions import S3UploadFailedError
     from botocore.exceptions import ClientError
 
     try:
         yield
+    except S3UploadFailedError as error:
+        # boto3's transfers tell S3's error in their text, and have it as their context.
+        with translate_error(path):
+            raise error.__context__ or error from None
     except S3Error as error:
         raise _error_of_file(error.status, error.code, path) or error from error
     except ClientError as error:

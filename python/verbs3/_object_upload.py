@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import Any
 
 from fsspec.spec import AbstractBufferedFile
@@ -18,6 +20,8 @@ PARTS_MAX = 10_000
 class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
     """A file that is written. Its bytes are kept until there are enough for a part."""
 
+    closed: bool
+
     def __init__(self, fs: Any, path: str, mode: str, block_size: int, **others: Any):
         # fsspec knows no "x": to it this is a file that is written.
         super().__init__(fs, path, "wb", block_size, **others)
@@ -26,6 +30,7 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
         self._upload_id: str | None = None
         self._parts: list[dict[str, Any]] = []
         self._rest: memoryview | None = None
+        self._opened_under = sys.exc_info()[1]
 
     def _initiate_upload(self) -> None:
         """The first part begins the upload. What fits in one is written by one request."""
@@ -98,7 +103,18 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
                 )
 
     def close(self) -> None:
-        """Writes what is left, and makes the object visible. If that fails, nothing is left behind."""
+        """Writes what is left, and makes the object visible. If that fails, nothing is left behind.
+
+        Called while an exception is under way that was not when the file was opened, it discards: a
+        part of what was to be written must not look like all of it. What wraps files (text,
+        compression, `fsspec.open`) tells of the exception in no other way.
+        """
+        if self.closed:
+            return
+        error = sys.exc_info()[1]
+        if error is not None and error is not self._opened_under:
+            self._give_up(f"it was closed while {type(error).__name__} was under way")
+            return
         try:
             super().close()
         except BaseException:
@@ -106,10 +122,20 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
             self.discard()
             raise
 
+    def _give_up(self, why: str) -> None:
+        self.closed = True
+        self.discard()
+        warnings.warn(f"s3://{self._bucket}/{self._key} was not written: {why}", stacklevel=3)
+
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None:
             self.close()
-            return
-        # A part of what was to be written must not look like all of it.
-        self.closed = True
-        self.discard()
+        elif not self.closed:
+            # Whoever sees the exception knows.
+            self.closed = True
+            self.discard()
+
+    def __del__(self) -> None:
+        # The file may not have been made to its end.
+        if not getattr(self, "closed", True) and hasattr(self, "_opened_under"):
+            self._give_up("nobody has closed it")

@@ -172,9 +172,9 @@ class Reader:
         >>> sorted((keys[index], type(answer).__name__) for index, answer in found)
         [('hello.txt', 'memoryview'), ('missing.txt', 'S3Error')]
         """
-        return _iterate_views(self.begin_reads(reads, errors), errors)
+        return _iterate_views(self._begin_reads(reads, errors), errors)
 
-    def begin_reads(self, reads: Iterable[tuple[Any, ...]], errors: str) -> _native.NativeBatch:
+    def _begin_reads(self, reads: Iterable[tuple[Any, ...]], errors: str) -> _native.NativeBatch:
         """Begins what `read_many` reads; `take_view` takes it."""
         if errors not in ("raise", "return"):
             raise ValueError(f"errors is 'raise' or 'return', and not {errors!r}")

@@ -18,12 +18,13 @@ from typing import Any, cast
 from fsspec.spec import AbstractFileSystem
 
 from ._bucket_listing import BucketListing, translate_error
+from ._errors import S3Error
 from ._gateway_client import GatewayClient
 from ._locations import SCHEMES
 from ._native import MemoryFull
 from ._object_upload import PART_BYTES, ObjectUpload
+from ._process_lock import ProcessLock
 from ._reader import ConnectArguments, Reader, connect_as
-from ._errors import S3Error
 
 __all__ = ["Verbs3FileSystem"]
 
@@ -35,7 +36,7 @@ class Verbs3FileSystem(BucketListing, AbstractFileSystem):  # type: ignore[misc]
 
     Nothing of a listing is kept: what was written by others is seen. An open file is of one
     version. A file that is written is there when it is closed, and whole; one whose block ends with
-    an exception never is. Instances can be pickled, and used after a fork.
+    an exception never is, nor one that nobody has closed. Instances can be pickled, and used after a fork.
 
     `socket`, `memory`, `reads_max`: as in `verbs3.connect`. `endpoint_url`: the gateway's, for
     listings and writes (`AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, else `http://127.0.0.1:9000`).
@@ -64,14 +65,16 @@ class Verbs3FileSystem(BucketListing, AbstractFileSystem):  # type: ignore[misc]
         super().__init__(**others)
         self._asked = ConnectArguments(socket, key, secret, None, memory, reads_max, 30.0, 60.0)
         self._reader: Reader | None = None
+        self._connecting = ProcessLock()
         self.gateway = GatewayClient(endpoint_url, key, secret)
 
     @property
     def reader(self) -> Reader:
         """The reader that all files of this file system share, connected at the first read."""
-        if self._reader is None:
-            self._reader = connect_as(self._asked)
-        return self._reader
+        with self._connecting:
+            if self._reader is None:
+                self._reader = connect_as(self._asked)
+            return self._reader
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
