@@ -127,6 +127,8 @@ def test_many_ranges_come_together(files, tree):
     assert mixed[0] == body[:5] and isinstance(mixed[1], FileNotFoundError) and mixed[2] == b""
     with pytest.raises(FileNotFoundError):
         files.cat_ranges([f"{BUCKET}/nothing"], 0, 5, on_error="raise")
+    found = files.cat_ranges([f"{BUCKET}/nothing", f"{BUCKET}/a/one"], [-3, -3], [-1, -1])
+    assert isinstance(found[0], FileNotFoundError) and found[1] == b"on"
 
 
 def test_objects_longer_than_the_memory_are_read(environment, plain, tree):
@@ -256,15 +258,57 @@ def test_files_of_any_length_are_fetched(files, plain, scratch, tmp_path):
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_new_object_takes_no_others_place(files, scratch):
+def test_a_new_object_takes_no_others_place(files, scratch, tmp_path):
     files.pipe_file(f"{scratch}/new", b"first", mode="create")
     with pytest.raises(FileExistsError):
         files.pipe_file(f"{scratch}/new", b"second", mode="create")
     with pytest.raises(FileExistsError), files.open(f"{scratch}/new", "xb") as file:
         file.write(b"third")
+    (tmp_path / "new").write_bytes(b"fourth")
+    with pytest.raises(FileExistsError):
+        files.put_file(tmp_path / "new", f"{scratch}/new", mode="create")
+    files.put_file(tmp_path / "new", f"{scratch}/newer", mode="create")
+    assert files.cat_file(f"{scratch}/newer") == b"fourth"
     assert files.cat_file(f"{scratch}/new") == b"first"
     with pytest.raises(NotImplementedError, match="'rb', 'wb' or 'xb'"):
         files.open(f"{scratch}/new", "ab")
+
+
+def test_a_tree_is_removed_with_what_stands_for_its_folders(files, plain, scratch):
+    plain.put_object(Bucket=BUCKET, Key="scratch/tree/", Body=b"")
+    plain.put_object(Bucket=BUCKET, Key="scratch/tree/sub/", Body=b"")
+    files.pipe({f"{scratch}/tree/a": b"a", f"{scratch}/tree/sub/b": b"b", f"{scratch}/tree-beside": b"c"})
+    assert files.ls(f"{scratch}/tree", detail=False) == [f"{scratch}/tree/a", f"{scratch}/tree/sub"]
+    files.rm(f"{scratch}/tree", recursive=True)
+    left = plain.list_objects_v2(Bucket=BUCKET, Prefix="scratch/")["Contents"]
+    assert [one["Key"] for one in left] == ["scratch/tree-beside"]
+    with pytest.raises(FileNotFoundError):
+        files.rm(f"{scratch}/tree", recursive=True)
+
+
+def test_more_objects_than_one_request_removes(files, plain, scratch):
+    for at in range(1005):
+        plain.put_object(Bucket=BUCKET, Key=f"scratch/many/{at}", Body=b"")
+    assert len(files.find(f"{scratch}/many")) == 1005
+    files.rm(f"{scratch}/many", recursive=True)
+    assert not files.exists(f"{scratch}/many")
+
+
+def test_a_child_that_ends_leaves_its_parents_upload_alone(files, scratch):
+    body = pattern(30_000_000, 3)
+    with files.open(f"{scratch}/forked", "wb") as file:
+        file.write(body[:20_000_000])
+
+        def end():
+            nonlocal file
+            file.close()
+            del file
+            gc.collect()
+            return 7
+
+        assert in_child(end) == 7
+        file.write(body[20_000_000:])
+    assert files.cat_file(f"{scratch}/forked") == body
 
 
 def test_buckets_are_made_and_removed(files):

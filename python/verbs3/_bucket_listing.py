@@ -169,16 +169,28 @@ class BucketListing:
             self.gateway.boto.delete_object(Bucket=bucket, Key=key)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Removes objects, many at once; with `recursive`, all below a path."""
-        paths = self.expand_path(path, recursive=recursive, maxdepth=maxdepth)  # type: ignore[attr-defined]
+        """Removes objects, many at once; with `recursive`, all below a path. Buckets stay."""
+        is_whole = recursive and maxdepth is None
+        paths = self.expand_path(  # type: ignore[attr-defined]
+            path, recursive=recursive and not is_whole, maxdepth=maxdepth
+        )
         by_bucket: dict[str, list[str]] = {}
         for one in paths:
             bucket, _, key = one.partition("/")
-            if key:
-                by_bucket.setdefault(bucket, []).append(key)
+            keys = self._list_tree(bucket, key) if is_whole else [key] if key else []
+            if is_whole and not keys:
+                raise FileNotFoundError(errno.ENOENT, "there are no objects", one)
+            by_bucket.setdefault(bucket, []).extend(keys)
         for bucket, keys in by_bucket.items():
             for at in range(0, len(keys), _DELETED_AT_ONCE):
                 self._delete_objects(bucket, keys[at : at + _DELETED_AT_ONCE])
+
+    def _list_tree(self, bucket: str, folder: str) -> list[str]:
+        """The keys of an object and of all below it, those that stand for empty folders as well."""
+        with translate_error(f"{bucket}/{folder}"):
+            listed = self.gateway.list_objects(bucket, f"{folder}/" if folder else "")
+            keys = [one.key for one in listed]
+            return [folder, *keys] if folder and (keys or self._find_object(f"{bucket}/{folder}")) else keys
 
     def _delete_objects(self, bucket: str, keys: list[str]) -> None:
         wanted = {"Objects": [{"Key": key} for key in keys], "Quiet": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from typing import Any
@@ -13,7 +14,7 @@ from ._bucket_listing import translate_error
 PART_BYTES = 8 << 20
 # Smallest part of S3 that is not the last one.
 PART_BYTES_MIN = 5 << 20
-# Most parts of one object. Parts grow, so that what is longer has no more.
+# Most parts of one object. Parts grow, so that 300 GB fit into them.
 PARTS_MAX = 10_000
 
 
@@ -31,6 +32,8 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
         self._parts: list[dict[str, Any]] = []
         self._rest: memoryview | None = None
         self._opened_under = sys.exc_info()[1]
+        # A forked child has a copy: neither its end nor its `close` is the upload's.
+        self._process = os.getpid()
 
     def _initiate_upload(self) -> None:
         """The first part begins the upload. What fits in one is written by one request."""
@@ -59,7 +62,7 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
         return False
 
     def _part_bytes(self) -> int:
-        """Parts grow by and by: the last ones of 10,000 are 16 times as long as the first."""
+        """Parts grow by and by: the last quarter of 10,000 has parts of eight times the length."""
         return int(self.blocksize * 2 ** (len(self._parts) * 4 // PARTS_MAX))
 
     def _upload_part(self, data: memoryview) -> None:
@@ -72,8 +75,11 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
             answered = boto.upload_part(
                 **where, UploadId=self._upload_id, PartNumber=number, Body=bytes(data)
             )
-        shown = {name: answered[name] for name in answered if name.startswith("Checksum") and name != "ChecksumType"}
-        self._parts.append({"PartNumber": number, "ETag": answered["ETag"], **shown})
+        part = {"PartNumber": number, "ETag": answered["ETag"]}
+        for name in answered:
+            if name.startswith("Checksum") and name != "ChecksumType":
+                part[name] = answered[name]
+        self._parts.append(part)
 
     def commit(self) -> None:
         """Makes the object visible."""
@@ -109,7 +115,7 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
         part of what was to be written must not look like all of it. What wraps files (text,
         compression, `fsspec.open`) tells of the exception in no other way.
         """
-        if self.closed:
+        if self.closed or self._forget_parents():
             return
         error = sys.exc_info()[1]
         if error is not None and error is not self._opened_under:
@@ -130,12 +136,19 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None:
             self.close()
-        elif not self.closed:
+        elif not self.closed and not self._forget_parents():
             # Whoever sees the exception knows.
             self.closed = True
             self.discard()
 
     def __del__(self) -> None:
         # The file may not have been made to its end.
-        if not getattr(self, "closed", True) and hasattr(self, "_opened_under"):
+        if hasattr(self, "_process") and not self.closed and not self._forget_parents():
             self._give_up("nobody has closed it")
+
+    def _forget_parents(self) -> bool:
+        """Lets a file go that the process this one was forked from has opened."""
+        if self._process == os.getpid():
+            return False
+        self.closed = True
+        return True

@@ -97,9 +97,10 @@ def preload(
         asked["deadline"] = moment_of(deadline).isoformat(timespec="seconds").replace("+00:00", "Z")
     board = JobBoard(find_endpoint(endpoint_url), access_key, secret_key)
     job = board.begin_job(asked)
-    if wait:
-        job = board.await_job(job, _find_bar(progress))
-    return job
+    if not wait:
+        return job
+    with _ProgressBar(progress) as bar:
+        return board.await_job(job, bar.show_job)
 
 
 def preload_job(
@@ -223,22 +224,31 @@ def _text_of(answer: bytes) -> str:
         return answer[:500].decode("utf-8", "replace")
 
 
-def _find_bar(progress: bool | None) -> Callable[[PreloadJob], None]:
-    """What shows a job's progress: a bar, or nothing."""
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        if progress:
-            raise ValueError("progress=True needs tqdm, which is not installed") from None
-        return lambda job: None
-    # tqdm itself shows nothing where `disable` is None and the output is no terminal.
-    bar = tqdm(unit="B", unit_scale=True, desc="preload", disable=None if progress is None else not progress)
+class _ProgressBar:
+    """A bar by tqdm, or nothing."""
 
-    def show(job: PreloadJob) -> None:
-        bar.total = job.bytes_wanted
-        bar.set_postfix_str(f"{job.state}, {job.objects} objects", refresh=False)
-        bar.update(job.bytes_there - bar.n)
-        if job.is_over:
-            bar.close()
+    def __init__(self, progress: bool | None):
+        self._bar: Any = None
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            if progress:
+                raise ValueError("progress=True needs tqdm, which is not installed") from None
+            return
+        # `None`: tqdm shows it at a terminal alone.
+        disable = None if progress is None else not progress
+        self._bar = tqdm(unit="B", unit_scale=True, desc="preload", disable=disable)
 
-    return show
+    def __enter__(self) -> _ProgressBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def show_job(self, job: PreloadJob) -> None:
+        """Shows how a job stands."""
+        if self._bar is not None:
+            self._bar.total = job.bytes_wanted
+            self._bar.set_postfix_str(f"{job.state}, {job.objects} objects", refresh=False)
+            self._bar.update(job.bytes_there - self._bar.n)

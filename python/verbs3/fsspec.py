@@ -12,6 +12,7 @@ of `Verbs3FileSystem`, as `storage_options`.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -36,7 +37,8 @@ class Verbs3FileSystem(BucketListing, AbstractFileSystem):  # type: ignore[misc]
 
     Nothing of a listing is kept: what was written by others is seen. An open file is of one
     version. A file that is written is there when it is closed, and whole; one whose block ends with
-    an exception never is, nor one that nobody has closed. Instances can be pickled, and used after a fork.
+    an exception never is, nor one that nobody has closed. Instances can be pickled, and used after
+    a fork.
 
     `socket`, `memory`, `reads_max`: as in `verbs3.connect`. `endpoint_url`: the gateway's, for
     listings and writes (`AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, else `http://127.0.0.1:9000`).
@@ -115,11 +117,11 @@ class Verbs3FileSystem(BucketListing, AbstractFileSystem):  # type: ignore[misc]
         self, path: Any, recursive: bool = False, on_error: str = "raise", **_: Any
     ) -> bytes | dict[str, Any]:
         """Returns one object's bytes, or those of several, by their paths; these are read together."""
-        paths = self.expand_path(path, recursive=recursive)
-        if isinstance(path, str) and paths == [self._strip_protocol(path)]:
-            return self.cat_file(paths[0])
+        paths = self.expand_path(path)
         if recursive:
-            paths = [one for one in paths if not self.isdir(one)]
+            paths = sorted({name for one in paths for name in self.find(one)})
+        elif isinstance(path, str) and paths == [self._strip_protocol(path)]:
+            return self.cat_file(paths[0])
         found = self._read_all(paths, [None] * len(paths))
         shown: dict[str, Any] = {}
         for one, answer in zip(paths, found, strict=True):
@@ -155,13 +157,16 @@ class Verbs3FileSystem(BucketListing, AbstractFileSystem):  # type: ignore[misc]
         return found
 
     def _range_of(self, path: str, start: int | None, end: int | None) -> Any:
-        """A slice as a range. `()`: it is empty."""
+        """A slice as a range. `()`: it is empty. An error: its object has no length."""
         if start is None and end is None:
             return None
         if start is not None and start < 0 and end is None:
             return f"bytes={start}"
         if (start or 0) < 0 or (end or 0) < 0:
-            size = self.info(path)["size"]
+            try:
+                size = self.info(path)["size"]
+            except (OSError, S3Error) as error:
+                return error
             start, end, _ = slice(start, end).indices(size)
         start = start or 0
         if end is not None and end <= start:
@@ -170,7 +175,7 @@ class Verbs3FileSystem(BucketListing, AbstractFileSystem):  # type: ignore[misc]
 
     def _read_all(self, paths: list[str], ranges: list[Any]) -> list[bytes | Exception]:
         """Reads all in one batch. An error takes the place of its bytes."""
-        found: list[Any] = [b"" if wanted == () else None for wanted in ranges]
+        found: list[Any] = [_known_answer(wanted) for wanted in ranges]
         asked = [index for index, answer in enumerate(found) if answer is None]
         reads = [(*self._split_object(paths[index]), ranges[index]) for index in asked]
         try:
@@ -229,13 +234,15 @@ class Verbs3FileSystem(BucketListing, AbstractFileSystem):  # type: ignore[misc]
                 if callback is not None:
                     callback.relative_update(count)
 
-    def put_file(self, lpath: Any, rpath: str, callback: Any = None, mode: str = "overwrite", **others: Any) -> None:
+    def put_file(
+        self, lpath: Any, rpath: str, callback: Any = None, mode: str = "overwrite", **others: Any
+    ) -> None:
         """Copies a local file into an object."""
         if os.path.isdir(lpath):
             return
         if mode == "create":
-            with open(lpath, "rb") as source:
-                self.pipe_file(rpath, source.read(), mode=mode)
+            with open(lpath, "rb") as source, self._open(rpath, "xb") as target:
+                shutil.copyfileobj(source, target, PART_BYTES)
             return
         moved = None if callback is None else callback.relative_update
         if callback is not None:
@@ -254,3 +261,10 @@ class Verbs3FileSystem(BucketListing, AbstractFileSystem):  # type: ignore[misc]
         if not bucket or not key:
             raise IsADirectoryError(f"{path!r} names no object: it is not BUCKET/KEY")
         return bucket, key
+
+
+def _known_answer(wanted: Any) -> bytes | Exception | None:
+    """What is known of a slice before anything is read. `None`: nothing."""
+    if isinstance(wanted, Exception):
+        return wanted
+    return b"" if wanted == () else None
