@@ -60,6 +60,16 @@ def test_a_data_set_is_filtered(files, table):
     assert sorted(rows["number"].to_pylist()) == list(range(3990, 4000)) and set(rows["part"].to_pylist()) == {3}
 
 
+def test_a_data_set_is_written_anew(files, table):
+    for rows in (4000, 2000):
+        part = table.slice(0, rows).append_column("day", pyarrow.array([at % 3 for at in range(rows)]))
+        pyarrow.dataset.write_dataset(
+            part, f"{BUCKET}/anew", filesystem=files, format="parquet", partitioning=["day"], existing_data_behavior="delete_matching"
+        )
+        found = pyarrow.dataset.dataset(f"{BUCKET}/anew", filesystem=files, partitioning=["day"]).to_table()
+        assert sorted(found["number"].to_pylist()) == list(range(rows))
+
+
 def test_paths_and_errors_are_those_of_files(files, table):
     kinds = [found.type for found in files.get_file_info([f"{BUCKET}/set", f"{BUCKET}/nothing"])]
     assert kinds[1] == pyarrow.fs.FileType.NotFound

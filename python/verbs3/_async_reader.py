@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 from . import _native
 from ._asking import ReadRange
 from ._errors import S3Error
+from ._process_lock import ProcessLock
 from ._reader import Reader, connect, take_view
 
 _Found = TypeVar("_Found")
@@ -42,6 +43,7 @@ class AsyncReader:
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._process = 0
+        self._lock = ProcessLock()
         self._is_closed = False
 
     async def __aenter__(self) -> AsyncReader:
@@ -117,7 +119,8 @@ class AsyncReader:
     def _find_pool(self) -> ThreadPoolExecutor:
         if self._is_closed:
             raise _native.LendingError("the reader is closed")
-        if self._pool is None or self._process != os.getpid():
-            self._pool = ThreadPoolExecutor(self._threads, "verbs3-read")
-            self._process = os.getpid()
-        return self._pool
+        with self._lock:
+            if self._pool is None or self._process != os.getpid():
+                self._pool = ThreadPoolExecutor(self._threads, "verbs3-read")
+                self._process = os.getpid()
+            return self._pool

@@ -156,6 +156,14 @@ def test_a_shard_that_was_replaced_is_not_resumed(urls, plain):
         next(iter(again))
 
 
+def test_a_shard_that_is_missing_is_s3s_error(urls):
+    samples = iter(verbs3.torch.TarShards([urls[0], f"s3://{BUCKET}/shards/missing.tar"]))
+    for _ in range(SAMPLES):
+        next(samples)
+    with pytest.raises(verbs3.S3Error, match="NoSuchKey"):
+        next(samples)
+
+
 def test_damaged_shards_are_never_cut_in_silence(urls, plain):
     whole = shard_of(4)
 
