@@ -44,6 +44,7 @@ struct WaitingRead {
     tries: u32,
 }
 
+/// A read that has landed. What was asked is kept: it may have to be asked again.
 struct EndedRead {
     read: WaitingRead,
     completion: ReadCompletion,
