@@ -1,6 +1,7 @@
 //! The native part of the Python package `verbs3`: the lending client, answers as buffers, and its
 //! errors as exceptions. What users see is in `verbs3/`.
 
+mod cache_verdicts;
 mod native_body;
 mod native_client;
 mod native_errors;

@@ -12,6 +12,7 @@ use verbs3_lending_client::{
     LentReadMethod, LentReadRequest, ReadBatch,
 };
 
+use crate::cache_verdicts::{CacheVerdicts, PROCESS_VERDICTS};
 use crate::native_body::NativeBody;
 use crate::native_errors::{WaitEnd, error_of_client};
 
@@ -22,12 +23,15 @@ type AnswerParts<'py> = (u16, Vec<(String, Bound<'py, PyBytes>)>, NativeBody);
 #[pyclass(frozen, module = "verbs3._native")]
 pub(crate) struct NativeClient {
     client: Arc<LendingClient>,
+    verdicts: Arc<CacheVerdicts>,
 }
 
-/// Reads that were asked for together.
+/// Reads that were asked for together: all GETs, or all HEADs.
 #[pyclass(frozen, module = "verbs3._native")]
 pub(crate) struct NativeBatch {
     batch: Mutex<ReadBatch>,
+    is_head: bool,
+    verdicts: Arc<CacheVerdicts>,
     /// Who began it. A thread of that process may have held the lock at a fork.
     process: u32,
 }
@@ -69,7 +73,8 @@ impl NativeClient {
             read_for: Duration::try_from_secs_f64(read_for).unwrap_or(Duration::MAX),
         };
         let connected = py.detach(|| LendingClient::connect(options));
-        connected.map(|client| Self { client }).map_err(|error| error_of_client(&error))
+        let verdicts = Arc::new(CacheVerdicts::new());
+        connected.map(|client| Self { client, verdicts }).map_err(|error| error_of_client(&error))
     }
 
     /// Reads one object or range; returns status, headers and body.
@@ -86,12 +91,44 @@ impl NativeClient {
         let request = build_request(is_head, bucket, key, headers);
         let client = &self.client;
         let answer = py.detach(|| client.read_object(&request, body_bytes, check_signals))?;
+        if !is_head {
+            count_verdict(&self.verdicts, &answer);
+        }
         Ok(take_apart(py, answer))
     }
 
-    /// Begins a batch.
-    fn begin_batch(&self) -> NativeBatch {
-        NativeBatch { batch: Mutex::new(self.client.begin_batch()), process: process::id() }
+    /// Begins a batch of GETs, or of HEADs.
+    fn begin_batch(&self, is_head: bool) -> NativeBatch {
+        let batch = Mutex::new(self.client.begin_batch());
+        let verdicts = self.verdicts.clone();
+        NativeBatch { batch, is_head, verdicts, process: process::id() }
+    }
+
+    /// Asks for many objects by HEAD, and returns the status of each, in their order.
+    fn head_statuses(&self, py: Python<'_>, objects: Vec<(String, String)>) -> PyResult<Vec<u16>> {
+        let ask_all = || -> Result<Vec<u16>, WaitEnd> {
+            let mut batch = self.client.begin_batch();
+            let mut statuses = vec![0; objects.len()];
+            for (bucket, key) in objects {
+                batch.add_read(&build_request(true, bucket, key, Vec::new()), 0)?;
+            }
+            while let Some(answer) = batch.next_answer(check_signals)? {
+                statuses[answer.index] = answer.answer.head.status;
+            }
+            Ok(statuses)
+        };
+        Ok(py.detach(ask_all)?)
+    }
+
+    /// Returns how many GETs were hits, partial hits, misses and bypasses, by what answers tell.
+    fn cache_verdicts(&self) -> [u64; 4] {
+        self.verdicts.count_verdicts()
+    }
+
+    /// Returns the same for all clients of this process, gone ones included.
+    #[staticmethod]
+    fn process_verdicts() -> [u64; 4] {
+        PROCESS_VERDICTS.count_verdicts()
     }
 
     /// Headers that a read may carry.
@@ -103,7 +140,7 @@ impl NativeClient {
 
 #[pymethods]
 impl NativeBatch {
-    /// Adds a GET, and returns its index.
+    /// Adds a read, and returns its index.
     fn add(
         &self,
         py: Python<'_>,
@@ -112,7 +149,7 @@ impl NativeBatch {
         headers: Vec<(String, String)>,
         body_bytes: u64,
     ) -> PyResult<usize> {
-        let request = build_request(false, bucket, key, headers);
+        let request = build_request(self.is_head, bucket, key, headers);
         let added = py.detach(|| self.lock_batch()?.add_read(&request, body_bytes));
         added.map_err(|error| error_of_client(&error))
     }
@@ -121,8 +158,18 @@ impl NativeBatch {
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(usize, AnswerParts<'py>)>> {
         // Who waits for the lock has given up the interpreter's, so nobody waits in a circle.
         let answer = py.detach(|| self.lock_batch()?.next_answer(check_signals))?;
-        Ok(answer.map(|answer| (answer.index, take_apart(py, answer.answer))))
+        Ok(answer.map(|answer| {
+            if !self.is_head {
+                count_verdict(&self.verdicts, &answer.answer);
+            }
+            (answer.index, take_apart(py, answer.answer))
+        }))
     }
+}
+
+fn count_verdict(own: &CacheVerdicts, answer: &LentAnswer) {
+    own.count_answer(&answer.head);
+    PROCESS_VERDICTS.count_answer(&answer.head);
 }
 
 fn build_request(

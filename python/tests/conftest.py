@@ -14,6 +14,7 @@ from botocore.config import Config
 import verbs3
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/testbed"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from free_ports import free_port  # noqa: E402
 
@@ -27,7 +28,7 @@ access_key = "{ACCESS_KEY}"
 secret_key = "{SECRET_KEY}"
 [[identity.allow]]
 mount = "*"
-rights = ["read", "write", "list", "delete", "admin"]
+rights = ["read", "write", "list", "delete", "admin", "warm"]
 [[identity]]
 access_key = "{OTHER_KEY}"
 secret_key = "{OTHER_SECRET}"
@@ -123,7 +124,9 @@ def reader(gateway):
 
 
 def pattern(count, seed=1):
-    return bytes((at * seed) % 251 for at in range(count))
+    """`count` bytes, each of which says where it is, up to its period of 251."""
+    period = bytes((at * seed) % 251 for at in range(251))
+    return (period * (count // 251 + 1))[:count]
 
 
 @pytest.fixture(scope="session")
@@ -147,3 +150,48 @@ def objects(plain):
             Metadata={"owner": "tests", "length": str(len(body))},
         )
     return made
+
+
+@pytest.fixture(scope="session")
+def examples(plain):
+    """The bucket that the documents read from."""
+    import example_objects
+
+    return example_objects.write_examples(plain)
+
+
+@pytest.fixture
+def environment(gateway, examples, monkeypatch):
+    """What a job finds in its environment where a gateway is set up."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{gateway.port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "VERBS3_SOCKET": gateway.socket,
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return examples
+
+
+def in_child(run):
+    """What `run` returns in a forked child, as an exit status; a signal is negative."""
+    child = os.fork()
+    if child == 0:
+        status = 99
+        try:
+            signal.alarm(60)
+            status = run()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def until(condition):
+    for _ in range(300):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("did not come true within 30 s")

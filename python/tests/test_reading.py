@@ -11,7 +11,7 @@ import time
 
 import pytest
 import verbs3
-from conftest import ACCESS_KEY, BUCKET, OTHER_KEY, OTHER_SECRET, SECRET_KEY, pattern
+from conftest import ACCESS_KEY, BUCKET, OTHER_KEY, OTHER_SECRET, SECRET_KEY, in_child, pattern, until
 
 
 def test_objects_are_read_whole(reader, objects):
@@ -90,6 +90,15 @@ def test_memory_that_is_full_says_so_and_is_free_again(gateway, objects):
     assert reader.read(BUCKET, "large", (0, 3_000_000)) == objects["large"][:3_000_000]
 
 
+def test_small_views_keep_small_parts_of_the_memory(gateway, objects):
+    """A landing is taken for a longer object than it turns out to be; the rest of it is free at once."""
+    reader = verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, memory="8MiB")
+    held = [reader.read(BUCKET, "small") for _ in range(500)]
+    many = dict(reader.read_many([(BUCKET, "odd")] * 200))
+    assert all(view == objects["small"] for view in held)
+    assert all(view == objects["odd"] for view in many.values())
+
+
 def test_many_reads_come_in_the_order_of_arrival(reader, objects):
     reads = [(BUCKET, "large", (at * 1000, at * 1000 + 1 + at)) for at in range(300)]
     seen = set()
@@ -152,19 +161,6 @@ def test_a_child_connects_anew_and_leaves_its_parent_alone(reader, objects, gate
         busy.join()
     assert wrong == []
     assert view == objects["small"] and reader.read(BUCKET, "large") == objects["large"]
-
-
-def in_child(run):
-    """What `run` returns in a forked child, as an exit status; a signal is negative."""
-    child = os.fork()
-    if child == 0:
-        status = 99
-        try:
-            signal.alarm(60)
-            status = run()
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_a_batch_goes_on_in_a_child_beside_its_parent(reader, objects):
@@ -274,14 +270,6 @@ def settled_clients(gateway):
 
     until(rests)
     return counts[-1]
-
-
-def until(condition):
-    for _ in range(300):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError("did not come true within 30 s")
 
 
 def test_a_gateway_that_restarts_is_waited_for(tmp_path, objects, gateway):

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from . import _native
-from ._credentials import Credentials, find_region, find_socket
-from ._reader import EXPECTED_BYTES, Reader, bytes_of, expected_bytes, headers_of
+from ._asking import EXPECTED_BYTES, bytes_of, expected_bytes, headers_of
+from ._credentials import Credentials, find_region
+from ._locations import find_socket
+from ._process_lock import ProcessLock
+from ._reader import Reader
 
 _FORWARDED = frozenset(_native.NativeClient.forwarded_headers())
 # They change nothing, or say who asks, which the connection has proven.
@@ -34,7 +38,19 @@ _IGNORED = frozenset(
         "x-amz-user-agent",
     }
 )
-_notice = threading.Lock()
+# Arguments of boto3's Session.client after the service's name.
+_POSITIONS = (
+    "region_name",
+    "api_version",
+    "use_ssl",
+    "verify",
+    "endpoint_url",
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "config",
+)
+_notice = ProcessLock()
 _noticed: set[str] = set()
 
 
@@ -44,41 +60,74 @@ def client(service_name: str, *args: Any, **kwargs: Any) -> Any:
     Takes what `boto3.client` takes, and `socket`, `memory`, `reads_max` (see `connect`), and
     `session`, a boto3 session. Without a gateway's socket it is a plain boto3 client over HTTP, and
     says so once.
+
+    >>> import os, verbs3
+    >>> s3 = verbs3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    >>> s3.get_object(Bucket="train", Key="hello.txt")["Body"].read()
+    b'hello'
+    >>> s3.verbs3.fast, s3.verbs3.slow
+    (1, 0)
     """
     import boto3
 
     socket, session = kwargs.pop("socket", None), kwargs.pop("session", None)
     memory, reads_max = kwargs.pop("memory", "64MiB"), kwargs.pop("reads_max", 64)
     session = session or boto3.session.Session()
-    made = session.client(service_name, *args, **kwargs)
-    if service_name != "s3":
-        return made
-    path = find_socket(socket)
-    try:
-        native = _native.NativeClient(
-            path,
-            *_key_of(session, kwargs),
-            region=find_region(made.meta.region_name),
-            memory_bytes=bytes_of(memory),
-            reads_max=reads_max,
-            # HTTP is there meanwhile.
-            reconnect_for=0.0,
-            read_for=made.meta.config.read_timeout or float("inf"),
-        )
-    except (_native.LendingError, ValueError) as error:
-        _say_once(path, error)
-        return made
-    fast = _FastReads(native, urlsplit(made.meta.endpoint_url).netloc)
-    for operation in ("GetObject", "HeadObject"):
-        made.meta.events.register_last(f"before-send.s3.{operation}", fast)
-    made.verbs3 = fast
+    made = plain_client(session, service_name, *args, **kwargs)
+    if service_name == "s3":
+        lend = LendingTerms(find_socket(socket), bytes_of(memory), reads_max)
+        try:
+            attach_reads(made, connect_client(made, key_of(session, args, kwargs), lend))
+        except (_native.LendingError, ValueError) as error:
+            say_once(lend.socket, f"verbs3 reads over HTTP: {error}")
     return made
 
 
-def _key_of(session: Any, kwargs: dict[str, Any]) -> tuple[str, str]:
-    if kwargs.get("aws_access_key_id"):
-        found = Credentials(kwargs["aws_access_key_id"], kwargs.get("aws_secret_access_key") or "")
-        token = kwargs.get("aws_session_token")
+def plain_client(session: Any, *args: Any, **kwargs: Any) -> Any:
+    """A client of the session as boto3 makes it, whether or not `patch` is in force."""
+    make = session.client
+    unpatched = getattr(make, "verbs3_original", None)
+    return unpatched(session, *args, **kwargs) if unpatched else make(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class LendingTerms:
+    """Which gateway is lent how much."""
+
+    socket: str
+    memory_bytes: int
+    reads_max: int
+
+
+def connect_client(made: Any, key: Credentials, lend: LendingTerms) -> _native.NativeClient:
+    """Lends memory for the reads of a boto3 client."""
+    return _native.NativeClient(
+        lend.socket,
+        key.access_key,
+        key.secret_key,
+        region=find_region(made.meta.region_name),
+        memory_bytes=lend.memory_bytes,
+        reads_max=lend.reads_max,
+        # HTTP is there meanwhile.
+        reconnect_for=0.0,
+        read_for=made.meta.config.read_timeout or float("inf"),
+    )
+
+
+def attach_reads(made: Any, native: _native.NativeClient) -> None:
+    """Sends a boto3 client's reads by lent memory from now on."""
+    fast = LentReads(native, urlsplit(made.meta.endpoint_url).netloc)
+    for operation in ("GetObject", "HeadObject"):
+        made.meta.events.register_last(f"before-send.s3.{operation}", fast)
+    made.verbs3 = fast
+
+
+def key_of(session: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Credentials:
+    """The access key that a client of this session signs with. `args` are boto3's, by position."""
+    named = dict(zip(_POSITIONS, args, strict=False)) | kwargs
+    if named.get("aws_access_key_id"):
+        found = Credentials(named["aws_access_key_id"], named.get("aws_secret_access_key") or "")
+        token = named.get("aws_session_token")
     else:
         known = session.get_credentials()
         if known is None:
@@ -87,18 +136,19 @@ def _key_of(session: Any, kwargs: dict[str, Any]) -> tuple[str, str]:
         found, token = Credentials(frozen.access_key, frozen.secret_key), frozen.token
     if token:
         raise ValueError("temporary credentials prove nothing to a gateway")
-    return found.access_key, found.secret_key
+    return found
 
 
-def _say_once(path: str, error: Exception) -> None:
+def say_once(about: str, message: str) -> None:
+    """Warns, once for each thing that a warning is about."""
     with _notice:
-        if path in _noticed:
+        if about in _noticed:
             return
-        _noticed.add(path)
-    warnings.warn(f"verbs3 reads over HTTP: {error}", stacklevel=3)
+        _noticed.add(about)
+    warnings.warn(message, stacklevel=4)
 
 
-class _FastReads:
+class LentReads:
     """The handler that sends reads by lent memory. `fast` and `slow` count what went which way."""
 
     def __init__(self, native: _native.NativeClient, host: str):
@@ -195,7 +245,7 @@ class _LentRaw(io.RawIOBase):
         self._end_if_done()
         return count
 
-    def stream(self, amt: int = 65536, **_: Any):
+    def stream(self, amt: int = 65536, **_: Any) -> Iterator[bytes]:
         while data := self.read(amt):
             yield data
 

@@ -1,12 +1,9 @@
-"""Who this process is, and where its gateway is."""
+"""Who this process is."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-
-SOCKET = "/run/verbs3/gateway.sock"
-
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
@@ -16,20 +13,15 @@ class Credentials:
     secret_key: str
 
 
-def find_socket(socket: str | os.PathLike | None) -> str:
-    """The socket that was asked for, `VERBS3_SOCKET`, or the usual one."""
-    return os.fspath(socket or os.environ.get("VERBS3_SOCKET") or SOCKET)
-
-
 def find_credentials(access_key: str | None, secret_key: str | None) -> Credentials:
     """The key that was given, that of the environment, or the one that boto3 would take."""
     if access_key and secret_key:
         return Credentials(access_key, secret_key)
     if access_key or secret_key:
         raise ValueError("access_key and secret_key come together")
-    found = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
-    if all(found):
-        return Credentials(*found)
+    found, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
+    if found and secret:
+        return Credentials(found, secret)
     try:
         from botocore.session import Session
     except ImportError:

@@ -21,7 +21,7 @@ class S3Error(Exception):
         self.message = message
         self.request_id = request_id
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[S3Error], tuple[int, str, str, str]]:
         return S3Error, (self.status, self.code, self.message, self.request_id)
 
 

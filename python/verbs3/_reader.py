@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _native
-from ._credentials import find_credentials, find_region, find_socket
-from ._errors import error_of_answer
+from ._asking import (
+    DOCUMENT_BYTES,
+    ReadRange,
+    bytes_of,
+    copy_answer,
+    describe_read,
+    headers_of,
+    view_of_answer,
+)
+from ._credentials import find_credentials, find_region
+from ._errors import S3Error, error_of_answer
+from ._locations import find_socket
+from ._verdicts import HitRate
 
-# How long an object is taken to be whose length nobody has said. A longer one takes a second try.
-EXPECTED_BYTES = 1 << 20
-# Room for an error's document, where a range says how much is wanted.
-DOCUMENT_BYTES = 8192
+if TYPE_CHECKING:
+    from ._object_file import ObjectFile
 
-_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1}
+# A longer buffer is filled by several reads at once.
+PIECE_BYTES = 4 << 20
 
-Range = tuple[int, int] | str | None
+
+@dataclass(frozen=True)
+class ConnectArguments:
+    """What `connect` was called with. A reader that is sent to another process connects there."""
+
+    socket: str | None
+    access_key: str | None
+    secret_key: str | None
+    region: str | None
+    memory: int | str
+    reads_max: int
+    reconnect_for: float
+    read_for: float
+
+    def __repr__(self) -> str:
+        return f"ConnectArguments(socket={self.socket!r}, access_key={self.access_key!r})"
 
 
 def connect(
-    socket: str | os.PathLike | None = None,
+    socket: str | os.PathLike[str] | None = None,
     *,
     access_key: str | None = None,
     secret_key: str | None = None,
@@ -38,129 +64,275 @@ def connect(
     being read and what views are left of: about as much as you keep at once, and 16 KiB for each of
     `reads_max`. A gateway that restarts is waited for `reconnect_for` seconds; what was in flight
     is repeated. An answer is waited for `read_for` seconds.
+
+    >>> reader = connect(memory="16MiB")
+    >>> bytes(reader.read("train", "hello.txt"))
+    b'hello'
     """
-    found = find_credentials(access_key, secret_key)
+    path = None if socket is None else os.fspath(socket)
+    return connect_as(
+        ConnectArguments(
+            path, access_key, secret_key, region, memory, reads_max, reconnect_for, read_for
+        )
+    )
+
+
+def connect_as(asked: ConnectArguments) -> Reader:
+    """Connects as `connect` was asked to."""
+    found = find_credentials(asked.access_key, asked.secret_key)
     native = _native.NativeClient(
-        find_socket(socket),
+        find_socket(asked.socket),
         found.access_key,
         found.secret_key,
-        region=find_region(region),
-        memory_bytes=bytes_of(memory),
-        reads_max=reads_max,
-        reconnect_for=reconnect_for,
-        read_for=read_for,
+        region=find_region(asked.region),
+        memory_bytes=bytes_of(asked.memory),
+        reads_max=asked.reads_max,
+        reconnect_for=asked.reconnect_for,
+        read_for=asked.read_for,
     )
-    return Reader(native)
+    return Reader(native, asked)
 
 
 class Reader:
     """Reads objects into memory that this process lends. Threads may share it.
 
-    After a fork the child connects anew at its first read. Views of the parent are the parent's.
+    After a fork the child connects anew at its first read. Views of the parent are the parent's. A
+    reader that is pickled connects anew where it is unpickled, with the keys that were given to
+    `connect`; keys that it found are found again there.
     """
 
-    def __init__(self, native: _native.NativeClient):
+    def __init__(self, native: _native.NativeClient, asked: ConnectArguments | None = None):
         self._native = native
+        self._asked = asked
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._asked is None:
+            raise TypeError("the reader of a boto3 client can't be pickled; use verbs3.connect")
+        return connect_as, (self._asked,)
+
+    def __repr__(self) -> str:
+        known = asdict(self._asked) if self._asked else {}
+        return f"Reader(socket={find_socket(known.get('socket'))!r})"
+
+    @overload
+    def read(
+        self, bucket: str, key: str, range: ReadRange = ..., *, if_match: str | None = ...
+    ) -> memoryview: ...
+    @overload
+    def read(
+        self, bucket: str, key: str, range: ReadRange = ..., *, into: Any, if_match: str | None = ...
+    ) -> int: ...
 
     def read(
         self,
         bucket: str,
         key: str,
-        range: Range = None,
+        range: ReadRange = None,
         *,
         into: Any = None,
         if_match: str | None = None,
     ) -> memoryview | int:
-        """Reads an object, or a range of one: `(start, stop)`, or HTTP's `"bytes=…"`.
+        """Reads an object, or a range of one: `(start, stop)`, `(start, None)`, or `"bytes=…"`.
 
         Returns a read-only view of where the bytes have landed. Its memory is used again when the
         last view of it is released or gone. With `into`, a writable buffer, the bytes are copied to
         its beginning, and their number is returned.
-        """
-        headers, expected = _ask(range, if_match)
-        if into is not None:
-            expected = max(memoryview(into).nbytes, DOCUMENT_BYTES)
-        status, answered, body = self._native.read(False, bucket, key, headers, expected)
-        return _deliver(status, answered, body, into)
 
-    def read_many(self, reads: Iterable[tuple]) -> Iterator[tuple[int, memoryview]]:
-        """Reads `(bucket, key)` or `(bucket, key, range)`, many at once.
+        >>> reader = connect()
+        >>> bytes(reader.read("train", "hello.txt", (1, 4)))
+        b'ell'
+        """
+        headers, expected = describe_read(range, if_match)
+        if into is None:
+            return view_of_answer(self._native.read(False, bucket, key, headers, expected))
+        expected = max(memoryview(into).nbytes, DOCUMENT_BYTES)
+        return copy_answer(self._native.read(False, bucket, key, headers, expected), into)
+
+    @overload
+    def read_many(
+        self, reads: Iterable[tuple[Any, ...]], *, errors: Literal["raise"] = ...
+    ) -> Iterator[tuple[int, memoryview]]: ...
+    @overload
+    def read_many(
+        self, reads: Iterable[tuple[Any, ...]], *, errors: Literal["return"]
+    ) -> Iterator[tuple[int, memoryview | S3Error]]: ...
+
+    def read_many(
+        self, reads: Iterable[tuple[Any, ...]], *, errors: Literal["raise", "return"] = "raise"
+    ) -> Iterator[tuple[int, Any]]:
+        """Reads `(bucket, key)`, `(bucket, key, range)` or `(bucket, key, range, if_match)`.
 
         Yields index and view in the order of arrival. Views that are kept keep their memory; if
-        none is left, the reads behind them wait for the next step of the iteration.
+        none is left, the reads behind them wait for the next step of the iteration. An error of S3
+        ends the iteration, or with `errors="return"` takes the place of its view.
+
+        >>> reader = connect()
+        >>> keys = ["hello.txt", "missing.txt"]
+        >>> found = reader.read_many([("train", key) for key in keys], errors="return")
+        >>> sorted((keys[index], type(answer).__name__) for index, answer in found)
+        [('hello.txt', 'memoryview'), ('missing.txt', 'S3Error')]
         """
-        batch = self._native.begin_batch()
+        return _iterate_views(self._begin_reads(reads, errors), errors)
+
+    def _begin_reads(self, reads: Iterable[tuple[Any, ...]], errors: str) -> _native.NativeBatch:
+        """Begins what `read_many` reads; `take_view` takes it."""
+        if errors not in ("raise", "return"):
+            raise ValueError(f"errors is 'raise' or 'return', and not {errors!r}")
+        batch = self._native.begin_batch(False)
         for bucket, key, *rest in reads:
-            headers, expected = _ask(rest[0] if rest else None, None)
+            range, if_match, *_ = *rest, None, None
+            headers, expected = describe_read(range, if_match)
             batch.add(bucket, key, headers, expected)
-        return _answers(batch)
+        return batch
+
+    def read_into(
+        self, bucket: str, key: str, target: Any, start: int = 0, *, if_match: str | None = None
+    ) -> int:
+        """Fills a writable buffer from an object's byte `start` on, by several reads at once.
+
+        Returns how many bytes there were: fewer than the buffer has, at the object's end. The
+        buffer may be longer than the lent memory. All bytes are of one version of the object, which
+        `if_match` (an ETag) may name; else it is the version that the first answer shows.
+
+        >>> reader, target = connect(), bytearray(4)
+        >>> reader.read_into("train", "hello.txt", target, 1), target
+        (4, bytearray(b'ello'))
+        """
+        buffer = memoryview(target).cast("B")
+        if not len(buffer):
+            return 0
+        if len(buffer) > PIECE_BYTES and if_match is None:
+            if_match = self.head(bucket, key)["etag"]
+        starts = range(0, len(buffer), PIECE_BYTES)
+        batch = self._native.begin_batch(False)
+        for at in starts:
+            stop = min(at + PIECE_BYTES, len(buffer))
+            batch.add(bucket, key, *describe_read((start + at, start + stop), if_match))
+        filled = 0
+        while (answer := batch.next()) is not None:
+            index, (status, answered, body) = answer
+            if status == 416:
+                continue  # The object ends before this piece.
+            at = starts[index]
+            room = buffer[at : at + PIECE_BYTES]
+            filled += copy_answer((status, answered, body), room)
+            # Free before the next answer is waited for.
+            del answer, body
+        return filled
+
+    def read_bytes(self, bucket: str, key: str, *, if_match: str | None = None) -> bytes:
+        """Reads a whole object of any length into bytes of its own.
+
+        >>> connect().read_bytes("train", "hello.txt")
+        b'hello'
+        """
+        try:
+            view = self.read(bucket, key, if_match=if_match)
+        except _native.MemoryFull:
+            return self._read_in_pieces(bucket, key, if_match)
+        with view:
+            return bytes(view)
+
+    def _read_in_pieces(self, bucket: str, key: str, if_match: str | None) -> bytes:
+        import io
+
+        headers = self.head(bucket, key)
+        # BytesIO gives its bytes away without a copy if they are as long as it is.
+        made = io.BytesIO(bytes(int(headers["content-length"])))
+        with made.getbuffer() as target:
+            filled = self.read_into(bucket, key, target, if_match=if_match or headers["etag"])
+        return made.getvalue()[:filled]
+
+    def open(self, bucket: str, key: str, *, buffer_bytes: int = 1 << 20) -> ObjectFile:
+        """Opens an object as a buffered, seekable file of one version.
+
+        >>> with connect().open("train", "hello.txt") as file:
+        ...     file.seek(1), file.read(3)
+        (1, b'ell')
+        """
+        from ._object_file import open_object
+
+        return open_object(self, bucket, key, buffer_bytes)
 
     def head(self, bucket: str, key: str) -> dict[str, str]:
-        """Returns an object's headers, by their lower-case names."""
+        """Returns an object's headers, by their lower-case names.
+
+        >>> connect().head("train", "hello.txt")["content-length"]
+        '5'
+        """
         status, answered, body = self._native.read(True, bucket, key, [], 0)
         headers = headers_of(answered)
         if status >= 300:
             raise error_of_answer(status, headers, bytes(body))
         return headers
 
+    def head_many(self, objects: Iterable[tuple[str, str]]) -> list[dict[str, str] | None]:
+        """Returns the headers of many `(bucket, key)`, in their order; `None`: there is no such object.
 
-def _answers(batch: _native.NativeBatch) -> Iterator[tuple[int, memoryview]]:
-    while (answer := batch.next()) is not None:
-        index, (status, answered, body) = answer
-        view = _deliver(status, answered, body, None)
-        del answer, body
-        yield index, view
+        >>> found = connect().head_many([("train", "hello.txt"), ("train", "missing.txt")])
+        >>> found[0]["content-length"], found[1]
+        ('5', None)
+        """
+        batch = self._native.begin_batch(True)
+        count = 0
+        for bucket, key in objects:
+            batch.add(bucket, key, [], 0)
+            count += 1
+        found: list[dict[str, str] | None] = [None] * count
+        while (answer := batch.next()) is not None:
+            index, (status, answered, body) = answer
+            headers = headers_of(answered)
+            if status < 300:
+                found[index] = headers
+            elif status != 404:
+                raise error_of_answer(status, headers, bytes(body))
+        return found
+
+    def exists_many(self, objects: Iterable[tuple[str, str]]) -> list[bool]:
+        """Says of many `(bucket, key)`, in their order, whether there is such an object.
+
+        They are asked together, and only their statuses come back. What can't be known is an error.
+
+        >>> connect().exists_many([("train", "hello.txt"), ("train", "missing.txt")])
+        [True, False]
+        """
+        asked = objects if isinstance(objects, list) else list(objects)
+        statuses = self._native.head_statuses(asked)
+        found = [status == 200 for status in statuses]
+        if not all(found):
+            self._raise_unknown(asked, statuses)
+        return found
+
+    def _raise_unknown(self, asked: Sequence[tuple[str, str]], statuses: list[int]) -> None:
+        for (bucket, key), status in zip(asked, statuses, strict=True):
+            if status not in (200, 404):
+                # Asks again, for the error with all that S3 says of it.
+                self.head(bucket, key)
+                raise S3Error(status, str(status), f"s3://{bucket}/{key} was refused once", "")
+
+    def hit_rate(self) -> HitRate:
+        """Counts what the cache did for the GETs of this reader."""
+        return HitRate(*self._native.cache_verdicts())
+
+
+def take_view(batch: _native.NativeBatch, errors: str) -> tuple[int, memoryview | S3Error] | None:
+    """The next view of a batch, with its index. `None`: there is none left."""
+    answer = batch.next()
+    if answer is None:
+        return None
+    index, parts = answer
+    try:
+        return index, view_of_answer(parts)
+    except S3Error as error:
+        if errors == "raise":
+            raise
+        return index, error
+
+
+def _iterate_views(
+    batch: _native.NativeBatch, errors: str
+) -> Iterator[tuple[int, memoryview | S3Error]]:
+    while (answer := take_view(batch, errors)) is not None:
+        yield answer
         # What the caller has not kept is free before the next read is waited for.
-        del view
-
-
-def _deliver(status: int, answered: list, body: _native.NativeBody, into: Any) -> memoryview | int:
-    if status >= 300:
-        raise error_of_answer(status, headers_of(answered), bytes(body))
-    if into is None:
-        return memoryview(body)
-    target = memoryview(into).cast("B")
-    if len(target) < len(body):
-        raise ValueError(f"the object has {len(body)} bytes, and there is room for {len(target)}")
-    body.copy_into(target[: len(body)])
-    return len(body)
-
-
-def _ask(range: Range, if_match: str | None) -> tuple[list[tuple[str, str]], int]:
-    headers = [] if if_match is None else [("if-match", if_match)]
-    if range is None:
-        return headers, EXPECTED_BYTES
-    if isinstance(range, str):
-        return [*headers, ("range", range)], expected_bytes(range)
-    start, stop = range
-    if not 0 <= start < stop:
-        raise ValueError(f"the range {start}..{stop} holds no byte")
-    return [*headers, ("range", f"bytes={start}-{stop - 1}")], max(stop - start, DOCUMENT_BYTES)
-
-
-def expected_bytes(range_header: str) -> int:
-    """How long the answer to a range is at most."""
-    first, dash, last = range_header.removeprefix("bytes=").partition("-")
-    if dash and last.isdigit() and (not first or first.isdigit()):
-        wanted = int(last) - int(first) + 1 if first else int(last)
-        return max(wanted, DOCUMENT_BYTES)
-    return EXPECTED_BYTES
-
-
-def headers_of(answered: list[tuple[str, bytes]]) -> dict[str, str]:
-    """Headers as HTTP's clients show them; one that came several times is one with commas."""
-    headers: dict[str, str] = {}
-    for name, value in answered:
-        text = value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {text}" if name in headers else text
-    return headers
-
-
-def bytes_of(size: int | str) -> int:
-    """A number of bytes, or such a text as `"64MiB"`."""
-    if isinstance(size, int):
-        return size
-    for unit, factor in _UNITS.items():
-        if size.endswith(unit):
-            return int(size.removesuffix(unit)) * factor
-    raise ValueError(f"{size!r} is no size such as '64MiB'")
+        del answer

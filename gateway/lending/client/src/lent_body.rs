@@ -10,6 +10,7 @@ use verbs3_lending_protocol::AnswerHead;
 
 use crate::client_options::ClientLendingError;
 use crate::lent_connection::LentConnection;
+use crate::memory_space::split_landing;
 
 /// An answer: status, headers, body.
 #[derive(Debug)]
@@ -26,9 +27,15 @@ pub struct LentBody {
 }
 
 impl LentBody {
+    /// Takes a landed range over, and gives back at once what the body has left of it: a body that
+    /// is kept must not hold the place of the longest one that was expected.
     pub(crate) fn new(connection: Arc<LentConnection>, range: Range<u64>, bytes: u64) -> Self {
         let bytes = bytes.min(range.end - range.start);
-        Self { connection, range, bytes }
+        let (kept, rest) = split_landing(range, bytes);
+        if !rest.is_empty() {
+            connection.return_range(rest);
+        }
+        Self { connection, range: kept, bytes }
     }
 
     /// Returns the number of bytes.

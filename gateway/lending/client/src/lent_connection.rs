@@ -92,8 +92,12 @@ pub(crate) enum SubmitOutcome {
     Submitted(u64),
     /// As many reads are in flight as may be.
     NoSlot,
-    /// No part of the memory is as long. So many ranges had been given back.
-    NoSpace(u64),
+    /// No part of the memory is as long. So many ranges had been given back, and so long is the
+    /// longest part that is free.
+    NoSpace {
+        returned: u64,
+        longest_free: u64,
+    },
 }
 
 impl LentConnection {
@@ -191,7 +195,8 @@ impl LentConnection {
         self.drain_completions(&mut state)?;
         let Some(&slot) = state.free_slots.last() else { return Ok(SubmitOutcome::NoSlot) };
         let Some(range) = state.space.take_range(body_bytes) else {
-            return Ok(SubmitOutcome::NoSpace(state.returned));
+            let (returned, longest_free) = (state.returned, state.space.longest_free());
+            return Ok(SubmitOutcome::NoSpace { returned, longest_free });
         };
         state.free_slots.pop();
         let token = state.next_token;
@@ -229,26 +234,27 @@ impl LentConnection {
         Ok(())
     }
 
-    /// Waits until one of these reads is over, and takes it. `None`: a slice of time is over, and
-    /// none is; or none is waited for, and a slot is free.
+    /// Waits until some of these reads are over, and takes all that are. None: a slice of time is
+    /// over; or none is waited for, and a slot is free.
     pub(crate) fn wait_for_any(
         &self,
-        tokens: &[u64],
-    ) -> Result<Option<LandedToken>, ClientLendingError> {
+        tokens: impl ExactSizeIterator<Item = u64> + Clone,
+    ) -> Result<Vec<LandedToken>, ClientLendingError> {
         self.check_process()?;
         let until = Instant::now() + WAIT_SLICE;
         let mut state = self.state.lock();
         loop {
             self.drain_completions(&mut state)?;
-            if let Some(landed) = state.take_landed(tokens) {
-                return Ok(Some(landed));
+            let landed = state.take_landed(tokens.clone());
+            if !landed.is_empty() {
+                return Ok(landed);
             }
             if state.is_ended {
                 return Err(ClientLendingError::Disconnected);
             }
-            let may_submit = tokens.is_empty() && !state.free_slots.is_empty();
+            let may_submit = tokens.len() == 0 && !state.free_slots.is_empty();
             if may_submit || Instant::now() >= until {
-                return Ok(None);
+                return Ok(Vec::new());
             }
             if state.is_watched {
                 self.changed.wait_until(&mut state, until);
@@ -420,12 +426,16 @@ impl ConnectionReads {
         self.returned += 1;
     }
 
-    fn take_landed(&mut self, tokens: &[u64]) -> Option<LandedToken> {
-        let is_over =
-            |token: &&u64| self.under_way.get(token).is_some_and(|read| read.landed.is_some());
-        let token = *tokens.iter().find(is_over)?;
-        let read = self.under_way.remove(&token)?.landed?;
-        Some(LandedToken { token, read })
+    fn take_landed(&mut self, tokens: impl Iterator<Item = u64>) -> Vec<LandedToken> {
+        let mut landed = Vec::new();
+        for token in tokens {
+            let read = self.under_way.get_mut(&token).and_then(|read| read.landed.take());
+            if let Some(read) = read {
+                self.under_way.remove(&token);
+                landed.push(LandedToken { token, read });
+            }
+        }
+        landed
     }
 }
 

@@ -32,6 +32,11 @@ impl MemorySpace {
         Some(start..start + wanted)
     }
 
+    /// Returns how long the longest free range is.
+    pub(crate) fn longest_free(&self) -> u64 {
+        self.free.iter().map(|(start, end)| end - start).max().unwrap_or(0)
+    }
+
     /// Gives a range back.
     pub(crate) fn return_range(&mut self, range: Range<u64>) {
         let Range { mut start, mut end } = range;
@@ -46,6 +51,13 @@ impl MemorySpace {
         }
         self.free.insert(start, end);
     }
+}
+
+/// Splits the range that a body has landed in into the pages that it takes and the others.
+pub(crate) fn split_landing(range: Range<u64>, bytes: u64) -> (Range<u64>, Range<u64>) {
+    let taken = bytes.max(1).next_multiple_of(PAGE_BYTES);
+    let middle = range.start.saturating_add(taken).min(range.end);
+    (range.start..middle, middle..range.end)
 }
 
 #[cfg(test)]
@@ -70,5 +82,26 @@ mod tests {
         assert_eq!(space.take_range(9 * PAGE_BYTES), Some(PAGE_BYTES..10 * PAGE_BYTES));
         assert_eq!(space.take_range(1), None);
         assert_eq!(space.take_range(u64::MAX), None);
+        assert_eq!(space.longest_free(), 0);
+        space.return_range(PAGE_BYTES..2 * PAGE_BYTES);
+        space.return_range(3 * PAGE_BYTES..5 * PAGE_BYTES);
+        assert_eq!(space.longest_free(), 2 * PAGE_BYTES);
+    }
+
+    #[test]
+    fn a_landed_body_keeps_its_own_pages_alone() {
+        let landing = 2 * PAGE_BYTES..10 * PAGE_BYTES;
+        for (bytes, pages) in [
+            (0, 1),
+            (1, 1),
+            (PAGE_BYTES, 1),
+            (PAGE_BYTES + 1, 2),
+            (8 * PAGE_BYTES, 8),
+            (9 * PAGE_BYTES, 8),
+        ] {
+            let (kept, rest) = split_landing(landing.clone(), bytes);
+            assert_eq!(kept, landing.start..landing.start + pages * PAGE_BYTES);
+            assert_eq!(rest, kept.end..landing.end);
+        }
     }
 }

@@ -1,25 +1,34 @@
 //! Owns a number of reads that were asked for together: which wait, which are in flight, and which
 //! have to be repeated because their connection ended. Answers come in the order of their arrival.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::process;
 use std::sync::Arc;
 use std::time::Instant;
 
-use verbs3_lending_protocol::{AnswerHead, LentReadRequest, ReadOutcome};
+use verbs3_lending_protocol::{AnswerHead, LentReadRequest, ReadCompletion, ReadOutcome};
 
 use crate::client_options::ClientLendingError;
 use crate::lending_client::LendingClient;
 use crate::lent_body::{LentAnswer, LentBody};
-use crate::lent_connection::{LandedRead, LentConnection, SubmitOutcome};
+use crate::lent_connection::{LandedToken, LentConnection, SubmitOutcome};
 
 /// Most tries of a read that the gateway could not finish, or whose object grew meanwhile.
 const TRIES_MAX: u32 = 4;
+
+/// Smallest landing for a body of unknown length: an error's document fits.
+const GUESS_MIN: u64 = 8192;
 
 /// Reads under way.
 pub struct ReadBatch {
     client: Arc<LendingClient>,
     waiting: VecDeque<WaitingRead>,
-    flying: Vec<FlyingRead>,
+    /// By their tokens.
+    flying: HashMap<u64, WaitingRead>,
+    /// Reads that are over and not told yet.
+    over: VecDeque<EndedRead>,
+    /// The process in whose memory they have landed.
+    process: u32,
     /// Of the reads that fly.
     connection: Option<Arc<LentConnection>>,
     added: usize,
@@ -30,12 +39,30 @@ struct WaitingRead {
     index: usize,
     request: Vec<u8>,
     body_bytes: u64,
+    /// Nobody knows how long the body is: it may be shorter by far, and then needs less room.
+    is_guess: bool,
     tries: u32,
 }
 
-struct FlyingRead {
-    token: u64,
+/// A read that has landed. What was asked is kept: it may have to be asked again.
+struct EndedRead {
     read: WaitingRead,
+    completion: ReadCompletion,
+    head: Vec<u8>,
+    body: LentBody,
+}
+
+/// Whether a submission may wait for room, where no read of the batch is in flight.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MayWait {
+    Yes,
+    No,
+}
+
+impl MayWait {
+    fn allows(self, flying: &HashMap<u64, WaitingRead>) -> bool {
+        self == Self::Yes && flying.is_empty()
+    }
 }
 
 /// One answer of a batch.
@@ -69,8 +96,8 @@ impl LendingClient {
 
 impl ReadBatch {
     pub(crate) fn new(client: Arc<LendingClient>) -> Self {
-        let (waiting, flying) = (VecDeque::new(), Vec::new());
-        Self { client, waiting, flying, connection: None, added: 0 }
+        let (waiting, flying, over) = (VecDeque::new(), HashMap::new(), VecDeque::new());
+        Self { client, waiting, flying, over, process: process::id(), connection: None, added: 0 }
     }
 
     /// Adds a read, and returns its index. It is submitted by `next_answer`.
@@ -79,10 +106,11 @@ impl ReadBatch {
         request: &LentReadRequest,
         body_bytes: u64,
     ) -> Result<usize, ClientLendingError> {
+        let is_guess = is_open_ended(request);
         let request = request.encode_request().ok_or(ClientLendingError::TooLong)?;
         let index = self.added;
         self.added += 1;
-        self.waiting.push_back(WaitingRead { index, request, body_bytes, tries: 0 });
+        self.waiting.push_back(WaitingRead { index, request, body_bytes, is_guess, tries: 0 });
         Ok(index)
     }
 
@@ -94,13 +122,19 @@ impl ReadBatch {
     ) -> Result<Option<BatchAnswer>, E> {
         let read_for = self.client.client_options().read_for;
         let mut asked_at = Instant::now();
-        while !(self.waiting.is_empty() && self.flying.is_empty()) {
-            let connection = match &self.connection {
-                // The reads of a forked child are its own from here on.
-                Some(connection) if !connection.is_own() => {
-                    self.repeat_flying();
-                    continue;
+        self.leave_parent();
+        loop {
+            if let Some(ended) = self.over.pop_front() {
+                self.keep_flying();
+                match self.judge_end(ended)? {
+                    Some(answer) => return Ok(Some(answer)),
+                    None => continue,
                 }
+            }
+            if self.waiting.is_empty() && self.flying.is_empty() {
+                return Ok(None);
+            }
+            let connection = match &self.connection {
                 Some(connection) => connection.clone(),
                 None => {
                     let made = self.client.current_connection(&mut poll)?;
@@ -109,14 +143,16 @@ impl ReadBatch {
                     made
                 }
             };
-            let tried = self.submit_waiting(&connection).and_then(|()| self.land_one(&connection));
+            let tried = self
+                .submit_waiting(&connection, MayWait::Yes)
+                .and_then(|()| self.land_some(&connection));
             match tried {
-                Ok(Some(answer)) => return Ok(Some(answer)),
-                Ok(None) if asked_at.elapsed() >= read_for => {
+                Ok(true) => {}
+                Ok(false) if asked_at.elapsed() >= read_for => {
                     connection.end_if_silent(read_for);
                     return Err(ClientLendingError::TimedOut.into());
                 }
-                Ok(None) => poll()?,
+                Ok(false) => poll()?,
                 Err(ClientLendingError::Disconnected) => {
                     self.repeat_flying();
                     poll()?;
@@ -124,28 +160,61 @@ impl ReadBatch {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(None)
+    }
+
+    /// Submits what has a place while answers are being told.
+    fn keep_flying(&mut self) {
+        if let Some(connection) = self.connection.clone()
+            && self.submit_waiting(&connection, MayWait::No).is_err()
+        {
+            self.repeat_flying();
+        }
+    }
+
+    /// Has a forked child read anew what its parent had in flight or in its memory.
+    fn leave_parent(&mut self) {
+        if self.process == process::id() {
+            return;
+        }
+        self.process = process::id();
+        self.repeat_flying();
+        for ended in self.over.drain(..) {
+            self.waiting.push_front(ended.read);
+        }
     }
 
     /// Submits as much as has a place now.
-    fn submit_waiting(&mut self, connection: &LentConnection) -> Result<(), ClientLendingError> {
+    fn submit_waiting(
+        &mut self,
+        connection: &LentConnection,
+        may_wait: MayWait,
+    ) -> Result<(), ClientLendingError> {
         let mut is_rung = true;
-        while let Some(next) = self.waiting.front() {
+        while let Some(next) = self.waiting.front_mut() {
             match connection.submit_read(&next.request, next.body_bytes)? {
                 SubmitOutcome::Submitted(token) => {
                     let read = self.waiting.pop_front().expect("it was just there");
-                    self.flying.push(FlyingRead { token, read });
+                    self.flying.insert(token, read);
                     is_rung = false;
                 }
                 SubmitOutcome::NoSlot => break,
-                SubmitOutcome::NoSpace(returned) if self.flying.is_empty() => {
+                SubmitOutcome::NoSpace { longest_free, .. }
+                    if may_wait.allows(&self.flying)
+                        && next.is_guess
+                        && longest_free >= GUESS_MIN =>
+                {
+                    // A body that is longer comes back with its length, and waits for room then.
+                    next.is_guess = false;
+                    next.body_bytes = longest_free;
+                }
+                SubmitOutcome::NoSpace { returned, .. } if may_wait.allows(&self.flying) => {
                     // Other reads of the connection may make room.
                     if !connection.wait_for_room(returned)? {
                         return Err(ClientLendingError::MemoryFull { wanted: next.body_bytes });
                     }
                     break;
                 }
-                SubmitOutcome::NoSpace(_) => break,
+                SubmitOutcome::NoSpace { .. } => break,
             }
         }
         if !is_rung {
@@ -154,18 +223,24 @@ impl ReadBatch {
         Ok(())
     }
 
-    /// Waits for an answer for a slice of time. `None`: there is none yet.
-    fn land_one(
-        &mut self,
-        connection: &Arc<LentConnection>,
-    ) -> Result<Option<BatchAnswer>, ClientLendingError> {
-        let tokens: Vec<u64> = self.flying.iter().map(|flying| flying.token).collect();
-        let Some(landed) = connection.wait_for_any(&tokens)? else { return Ok(None) };
-        let at = self.flying.iter().position(|flying| flying.token == landed.token);
-        let read = self.flying.swap_remove(at.ok_or(ClientLendingError::Failed)?).read;
-        let LandedRead { completion, head, range } = landed.read;
-        // From here on the range is given back whatever happens.
-        let body = LentBody::new(connection.clone(), range, completion.body_bytes);
+    /// Waits for a slice of time, and takes what is over. `false`: nothing is yet.
+    fn land_some(&mut self, connection: &Arc<LentConnection>) -> Result<bool, ClientLendingError> {
+        let landed = connection.wait_for_any(self.flying.keys().copied())?;
+        let is_some = !landed.is_empty();
+        for LandedToken { token, read: landed } in landed {
+            // From here on the range is given back whatever happens.
+            let body =
+                LentBody::new(connection.clone(), landed.range, landed.completion.body_bytes);
+            let Some(read) = self.flying.remove(&token) else { continue };
+            let (completion, head) = (landed.completion, landed.head);
+            self.over.push_back(EndedRead { read, completion, head, body });
+        }
+        Ok(is_some)
+    }
+
+    /// Makes an answer of a read that is over. `None`: it is tried again.
+    fn judge_end(&mut self, ended: EndedRead) -> Result<Option<BatchAnswer>, ClientLendingError> {
+        let EndedRead { read, completion, head, body } = ended;
         match completion.outcome {
             ReadOutcome::Answered => {
                 let head = AnswerHead::decode_head(&head);
@@ -175,7 +250,7 @@ impl ReadBatch {
             }
             ReadOutcome::BodyTooLong => {
                 let longer = completion.content_bytes.max(read.body_bytes.saturating_mul(2));
-                self.try_again(WaitingRead { body_bytes: longer, ..read })
+                self.try_again(WaitingRead { body_bytes: longer, is_guess: false, ..read })
             }
             ReadOutcome::BodyCut | ReadOutcome::Failed => self.try_again(read),
             ReadOutcome::HeadTooLong | ReadOutcome::Malformed => Err(ClientLendingError::TooLong),
@@ -196,7 +271,7 @@ impl ReadBatch {
         if let Some(connection) = self.connection.take() {
             connection.leave_alone();
         }
-        let mut repeated: Vec<_> = self.flying.drain(..).map(|flying| flying.read).collect();
+        let mut repeated: Vec<_> = self.flying.drain().map(|(_, read)| read).collect();
         repeated.sort_by_key(|read| std::cmp::Reverse(read.index));
         for read in repeated {
             self.waiting.push_front(read);
@@ -204,11 +279,17 @@ impl ReadBatch {
     }
 }
 
+/// Whether the request does not say how long its answer is at most.
+fn is_open_ended(request: &LentReadRequest) -> bool {
+    let range = request.headers.iter().find(|(name, _)| name == "range");
+    range.is_none_or(|(_, range)| range.ends_with('-'))
+}
+
 impl Drop for ReadBatch {
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
-            for flying in &self.flying {
-                connection.abandon_read(flying.token);
+            for &token in self.flying.keys() {
+                connection.abandon_read(token);
             }
             connection.leave_alone();
         }
