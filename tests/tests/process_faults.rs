@@ -156,18 +156,17 @@ async fn reads_go_on_while_a_worker_stands_still_that_is_not_given_up() {
     for key in &keys {
         bed.put_hot(key, MIB).await;
     }
-    for name in ["worker-0", "worker-1"] {
-        bed.cluster.signal(name, "-STOP").unwrap();
-        let reads = async {
-            for key in &keys {
-                let head = bed.client(0).head_object().bucket(&bed.bucket).key(key).send().await;
-                assert_eq!(head.unwrap().content_length(), Some(MIB as i64));
-                reading::get(&bed.client(0), &bed.bucket, key).await.is_whole(key, 1, MIB).unwrap();
-            }
-        };
-        tokio::time::timeout(SOON, reads).await.expect("a worker that stands still is waited for");
-        bed.cluster.signal(name, "-CONT").unwrap();
-    }
+    // About half of the keys have it as their home. The other one is there for their bytes.
+    bed.cluster.signal("worker-0", "-STOP").unwrap();
+    let reads = async {
+        for key in &keys {
+            let head = bed.client(0).head_object().bucket(&bed.bucket).key(key).send().await;
+            assert_eq!(head.unwrap().content_length(), Some(MIB as i64));
+            reading::get(&bed.client(0), &bed.bucket, key).await.is_whole(key, 1, MIB).unwrap();
+        }
+    };
+    tokio::time::timeout(SOON, reads).await.expect("a worker that stands still is waited for");
+    bed.cluster.signal("worker-0", "-CONT").unwrap();
     let hedged = bed.cluster.metrics("gateway-0").await.unwrap();
     assert!(hedged.sum("verbs3_read_hedged_opens_total", &[]) > 0.0);
     bed.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
