@@ -16,6 +16,7 @@ use verbs3_coordinator_client::api::{
 };
 use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
 use verbs3_protocol::{Epoch, PlacementMap, WorkerId};
+use verbs3_rdma::settings::TcpSettings;
 use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
 
 use super::activity_reporter::ActivityReporter;

@@ -1,10 +1,19 @@
 //! The homes' part in writes: told before anything is visible, told of the end, and what happens
 //! when they can't be told.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use async_trait::async_trait;
+use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput, DeletedObject};
+use s3s::{S3, S3Request, S3Response, S3Result};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use verbs3_ufs::{Ufs, UfsSettings};
+
 use crate::signing::Request;
-use crate::stage::Stage;
+use crate::stage::{Stage, mount, until};
 
 #[tokio::test]
 async fn a_put_is_announced_before_it_is_visible_and_reported_before_it_is_acknowledged() {
@@ -167,4 +176,52 @@ async fn a_listing_of_an_uncached_mount_is_told_and_one_of_nothing_is_not() {
     assert_eq!(stage.get("/raw").await.status, 200);
     assert_eq!(stage.get("/loose").await.status, 200);
     assert_eq!(stage.told(), ["listed local/apart x=5"]);
+}
+
+/// A store that deletes when it is let.
+struct GatedStore(Arc<Semaphore>);
+
+#[async_trait]
+impl S3 for GatedStore {
+    async fn delete_objects(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        self.0.acquire().await.unwrap().forget();
+        let keys = request.input.delete.objects.into_iter().map(|object| object.key);
+        let deleted = keys.map(|key| DeletedObject { key: Some(key), ..Default::default() });
+        let output = DeleteObjectsOutput { deleted: Some(deleted.collect()), ..Default::default() };
+        Ok(S3Response::new(output))
+    }
+}
+
+/// Otherwise each of a thousand keys would be one of which nobody knows whether it has changed.
+#[tokio::test]
+async fn a_batch_whose_client_goes_away_is_finished_and_reported() {
+    let go = Arc::new(Semaphore::new(0));
+    let gated = Arc::new(GatedStore(go.clone()));
+    let stage = Stage::start_with(|setup| {
+        let ufs = Ufs::new(gated, UfsSettings::with_name("gated"));
+        setup.mounts = vec![mount("gated", ufs, "gated", "")];
+    })
+    .await;
+    let document = b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>";
+    let length = document.len().to_string();
+    let batch = Request::new("POST", "/gated").query("delete=").header("content-length", &length);
+    let (head, _) = batch.signed(&stage.host());
+    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket.write_all(document).await.unwrap();
+    until(|| !stage.told().is_empty()).await;
+    drop(socket);
+    let in_flight = || {
+        let families = stage.registry.gather();
+        let text = prometheus::TextEncoder::new().encode_to_string(&families).unwrap();
+        text.lines().any(|line| line == "verbs3_gateway_requests_in_flight 0")
+    };
+    until(in_flight).await;
+    assert_eq!(stage.told(), ["announce a,b visible=false"]);
+    go.add_permits(1);
+    until(|| stage.told().len() > 1).await;
+    assert_eq!(stage.told()[1..], ["report a,b Done"]);
 }
