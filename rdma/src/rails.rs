@@ -123,6 +123,7 @@ mod tests {
 
     fn host() -> Vec<NetworkInterface> {
         let interface = |name: &str, address: &str| NetworkInterface {
+            is_up: true,
             name: name.into(),
             address: address.parse().unwrap(),
             prefix: 24,
