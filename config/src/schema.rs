@@ -117,11 +117,26 @@ fn take_out(tree: &mut Value, path: &[String]) -> bool {
     }
 }
 
-/// The message of a value that does not fit. Values of secrets stay out of it.
+/// What a setting's path says where a secret belongs into it or beside it.
+const SECRET_STEPS: [&str; 5] = ["secret", "token", "password", "credential", "key"];
+
+/// Returns whether a value at this path may be a secret, if only by mistake.
+fn may_hold_secret(path: &[String]) -> bool {
+    path.iter().any(|step| SECRET_STEPS.iter().any(|word| step.contains(word)))
+}
+
+/// The message of a value that does not fit. Values that may be secrets stay out of it. Text where
+/// a table or a list is wanted has no value to show: whoever wrote it meant another setting, maybe
+/// a secret one.
 fn describe_misfit(kind: &Kind, path: &[String]) -> String {
-    let secret = path.last().is_some_and(|name| name.contains("secret") || name.contains("token"));
-    let got = |actual: &Actual| match actual {
-        _ if secret => "another type of value".to_owned(),
+    let is_secret = may_hold_secret(path);
+    let got = |actual: &Actual, is_hidden: bool| match actual {
+        _ if is_secret => "another type of value".to_owned(),
+        Actual::Bool(_) if is_hidden => "a boolean".to_owned(),
+        Actual::Signed(_) | Actual::Unsigned(_) | Actual::Float(_) if is_hidden => {
+            "a number".to_owned()
+        }
+        Actual::Str(_) if is_hidden => "a text".to_owned(),
         Actual::Signed(number) => number.to_string(),
         Actual::Unsigned(number) => number.to_string(),
         Actual::Float(number) => number.to_string(),
@@ -139,14 +154,16 @@ fn describe_misfit(kind: &Kind, path: &[String]) -> String {
             }
         }
         Kind::UnknownVariant(name, known) => {
-            let close = suggest_name(name, known.iter().copied());
-            format!(
-                "{name:?} is not one of {}{close}",
-                known.iter().map(|k| format!("{k:?}")).collect::<Vec<_>>().join(", ")
-            )
+            let list = known.iter().map(|k| format!("{k:?}")).collect::<Vec<_>>().join(", ");
+            if is_secret {
+                return format!("is not one of {list}");
+            }
+            format!("{name:?} is not one of {list}{}", suggest_name(name, known.iter().copied()))
         }
         Kind::InvalidType(actual, wanted) | Kind::InvalidValue(actual, wanted) => {
-            format!("wants {}, got {}", expected_type(wanted), got(actual))
+            let wanted = expected_type(wanted);
+            let is_hidden = wanted == TABLE || wanted == LIST;
+            format!("wants {wanted}, got {}", got(actual, is_hidden))
         }
         Kind::InvalidLength(length, wanted) => format!("wants {wanted}, got {length} entries"),
         Kind::ISizeOutOfRange(number) => format!("{number} is out of range"),
@@ -154,7 +171,7 @@ fn describe_misfit(kind: &Kind, path: &[String]) -> String {
         Kind::MissingField(name) => format!("{name} is missing"),
         Kind::DuplicateField(name) => format!("{name} is set twice"),
         Kind::Unsupported(actual) | Kind::UnsupportedKey(actual, _) => {
-            format!("wants another type of value, got {}", got(actual))
+            format!("wants another type of value, got {}", got(actual, true))
         }
         // The standard library's word for it.
         Kind::Message(text) if text == "invalid socket address syntax" => {
@@ -164,13 +181,17 @@ fn describe_misfit(kind: &Kind, path: &[String]) -> String {
     }
 }
 
+/// What is wanted where no plain value is.
+const TABLE: &str = "a table";
+const LIST: &str = "a list, such as [\"one\", \"two\"]";
+
 /// serde's name of a type, as a user knows it.
 fn expected_type(wanted: &str) -> &str {
     match wanted {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
         "f64" => "a number",
-        "a sequence" | "sequence" => "a list, such as [\"one\", \"two\"]",
-        other if other.starts_with("struct ") => "a table",
+        "a sequence" | "sequence" => LIST,
+        other if other.starts_with("struct ") => TABLE,
         other => other,
     }
 }

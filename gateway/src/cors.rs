@@ -1,34 +1,38 @@
 //! Answers cross-origin requests by the UFS's own CORS configuration of the bucket: browsers'
 //! preflights, which are unsigned, and the CORS headers of other answers.
 //!
-//! Owns a short-lived cache of configurations, and the bounds on asking for them. Strangers have
-//! places of their own, and each address gets a share of these. Grants no access: it only says
-//! which origins may read an answer.
+//! Owns the bounds on asking for configurations; `rule_memory` remembers them. Tenants share the
+//! places for questions. Strangers have places of their own, and each address gets a share of
+//! these. Grants no access: it only says which origins may read an answer.
 
+mod rule_memory;
 mod rules;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
-use moka::future::Cache;
 use s3s::dto::GetBucketCorsInput;
 use s3s::{S3Error, S3ErrorCode, S3Result};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tracing::debug;
-use verbs3_doors::KeyShares;
+use verbs3_doors::{KeyShare, KeyShares};
 use verbs3_ufs::raw_answer::{self, RemoteFailure, observe_answer};
 use verbs3_ufs::s3_request;
 
+use self::rule_memory::{CorsRuleMemory, RuleAges, StoreAnswer};
 use self::rules::CorsRuleList;
+use crate::auth::AuthIdentity;
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::mount::{MountTable, MountedBucket};
+use crate::operation_table::AccessRight;
+use crate::tenant_metrics::SharedResource;
+use crate::tenant_places::{SharingRules, TenantPlace, TenantPlaces};
 
-/// Most configurations in the cache; a browser's application uses a handful of buckets.
-const REMEMBERED_MAX: u64 = 1024;
 /// One address may hold one part in this many of the strangers' places.
 const ADDRESSES_MIN: usize = 4;
 
@@ -41,9 +45,9 @@ enum CorsConfiguration {
 
 /// The sender of a cross-origin request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum CorsRequester {
+pub(crate) enum CorsRequester<'a> {
     /// Its signature holds.
-    Known,
+    Known(&'a AuthIdentity),
     /// Unknown; anyone can send a preflight.
     Stranger(IpAddr),
 }
@@ -51,51 +55,92 @@ pub(crate) enum CorsRequester {
 /// Bounds of the questions to the UFS.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CorsOptions {
-    /// How long a configuration stays in the cache.
+    /// How long a configuration is believed.
     pub ttl: Duration,
+    /// How much longer it is kept, for when the UFS can't be asked.
+    pub stale_max: Duration,
     /// Most configurations asked for at once on behalf of strangers. Known callers have as many of
     /// their own.
     pub lookups_max: usize,
-    /// Longest wait for one configuration.
+    /// Longest wait for one configuration. A known caller may wait as long for its turn before.
     pub lookup_max: Duration,
+    /// How tenants share the places of known callers. How long one waits is `lookup_max`.
+    pub sharing: SharingRules,
 }
 
-/// The cache of CORS configurations, and the answers by them.
+/// What is known of CORS configurations, and the answers by it.
 pub(crate) struct CorsResponder {
     mounts: MountTable,
-    known: Cache<String, CorsConfiguration>,
-    options: CorsOptions,
-    lookups: Semaphore,
-    strangers: Semaphore,
+    memory: Arc<CorsRuleMemory>,
+    lookup_max: Duration,
+    lookups: TenantPlaces,
+    strangers: Arc<Semaphore>,
     by_address: Arc<KeyShares<IpAddr>>,
     metrics: Arc<GatewayHttpMetrics>,
 }
 
-/// The store could not be asked, or too many callers ask it.
+/// A place for one question. Dropping it gives it back.
+struct LookupPlace {
+    _tenants: Option<TenantPlace>,
+    _strangers: Option<(OwnedSemaphorePermit, KeyShare<IpAddr>)>,
+}
+
+/// Why a bucket's configuration is not known.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the bucket's configuration can't be asked for: {0}")]
-struct CorsLookupError(String);
+enum CorsLookupError {
+    #[error("who asks has no right on the bucket")]
+    NoRight,
+    #[error("too many other configurations are being asked for")]
+    NoPlace,
+    #[error("the store does not say: {0}")]
+    NoAnswer(String),
+    #[error("the store refuses to say, with status {0}")]
+    Refused(StatusCode),
+}
+
+impl CorsLookupError {
+    /// Returns whether what the store said before may still be so.
+    fn leaves_rules(&self) -> bool {
+        match self {
+            Self::NoPlace | Self::NoAnswer(_) => true,
+            Self::NoRight | Self::Refused(_) => false,
+        }
+    }
+}
 
 impl CorsResponder {
-    /// Makes a responder with an empty cache. `lookups_max` bounds the questions of known callers
-    /// and of strangers, each by itself.
+    /// Makes a responder that knows nothing yet. `lookups_max` bounds the questions of known
+    /// callers and of strangers, each by itself.
     pub fn new(mounts: MountTable, options: CorsOptions, metrics: Arc<GatewayHttpMetrics>) -> Self {
-        let known = Cache::builder().max_capacity(REMEMBERED_MAX).time_to_live(options.ttl).build();
-        let places = || Semaphore::new(options.lookups_max);
-        let by_address = KeyShares::new(options.lookups_max.div_ceil(ADDRESSES_MIN));
-        Self { mounts, known, options, lookups: places(), strangers: places(), by_address, metrics }
+        let CorsOptions { ttl, stale_max, lookups_max, lookup_max, sharing } = options;
+        let sharing = SharingRules { wait_max: lookup_max, ..sharing };
+        let held = metrics.cors_lookups.clone();
+        Self {
+            mounts,
+            memory: CorsRuleMemory::new(RuleAges { ttl, stale_max }),
+            lookup_max,
+            lookups: TenantPlaces::of_count(
+                SharedResource::CorsLookups,
+                lookups_max,
+                &sharing,
+                held,
+            ),
+            strangers: Arc::new(Semaphore::new(lookups_max)),
+            by_address: KeyShares::new(lookups_max.div_ceil(ADDRESSES_MIN)),
+            metrics,
+        }
     }
 
     /// Drops a bucket's configuration, because it or the bucket changes.
     pub async fn forget_bucket(&self, mount: &MountedBucket) {
-        self.known.invalidate(&cache_key(mount)).await;
+        self.memory.forget_rules(&cache_key(mount));
     }
 
     /// Answers `OPTIONS`.
     pub async fn answer_preflight(
         &self,
         bucket: &str,
-        asker: CorsRequester,
+        asker: CorsRequester<'_>,
         request: &HeaderMap,
     ) -> S3Result<HeaderMap> {
         let Some(origin) = request.get(header::ORIGIN) else {
@@ -139,7 +184,7 @@ impl CorsResponder {
     pub async fn decorate_answer(
         &self,
         bucket: &str,
-        asker: CorsRequester,
+        asker: CorsRequester<'_>,
         origin: &HeaderValue,
         method: &Method,
         answer: &mut HeaderMap,
@@ -162,73 +207,113 @@ impl CorsResponder {
         }
     }
 
-    /// Returns a bucket's configuration. All who wait for it share one question to the UFS.
-    async fn find_configuration(
-        &self,
-        bucket: &str,
-        asker: CorsRequester,
-    ) -> Result<CorsConfiguration, CorsLookupError> {
+    /// Returns a bucket's configuration. Where the UFS can't be asked, one from before serves.
+    async fn find_configuration(&self, bucket: &str, asker: CorsRequester<'_>) -> StoreAnswer {
         let Some(mount) = self.mounts.resolve_bucket(bucket) else {
             return Ok(CorsConfiguration::NoBucket);
         };
-        let found = self.known.try_get_with(cache_key(&mount), self.look_up(&mount, asker)).await;
-        found.map_err(|error| CorsLookupError::clone(&error))
+        let key = cache_key(&mount);
+        if let Some(believed) = self.memory.find_believed(&key) {
+            return Ok(believed);
+        }
+        match self.look_up(&mount, &key, asker).await {
+            Err(error) if error.leaves_rules() => self.memory.find_kept(&key).ok_or(error),
+            answer => answer,
+        }
     }
 
-    /// Asks the UFS, within the places and the time limit.
+    /// Asks the UFS, within the places and the time limit. All who wait for a bucket's
+    /// configuration share one question. Who waits for a place shares nothing yet: whether it
+    /// comes depends on the tenant.
     async fn look_up(
         &self,
-        mount: &MountedBucket,
-        asker: CorsRequester,
-    ) -> Result<CorsConfiguration, CorsLookupError> {
-        let full = || {
-            self.metrics.count_denial(DenialReason::CorsLookups);
-            CorsLookupError("too many others are being asked for".to_owned())
-        };
-        let (places, _share) = match asker {
-            CorsRequester::Known => (&self.lookups, None),
-            CorsRequester::Stranger(address) => {
-                (&self.strangers, Some(self.by_address.take_share(&address).ok_or_else(full)?))
-            }
-        };
-        let _place = places.try_acquire().map_err(|_| full())?;
-        match timeout(self.options.lookup_max, self.ask_store(mount)).await {
-            Ok(found) => found,
-            Err(_) => Err(CorsLookupError("the ufs does not answer in time".to_owned())),
+        mount: &Arc<MountedBucket>,
+        key: &str,
+        asker: CorsRequester<'_>,
+    ) -> StoreAnswer {
+        // A known caller could make the store busy with any name that it makes up.
+        if let CorsRequester::Known(identity) = asker
+            && !identity.allows_right(&mount.name, "", AccessRight::seen)
+        {
+            return Err(CorsLookupError::NoRight);
         }
+        if let Some(answer) = self.memory.join_question(key) {
+            return answer.await;
+        }
+        let may_wait = self.memory.find_kept(key).is_none();
+        let Some(place) = self.take_place(asker, may_wait).await else {
+            self.metrics.count_denial(DenialReason::CorsLookups);
+            return Err(CorsLookupError::NoPlace);
+        };
+        // The answer to another's question may have come since.
+        if let Some(believed) = self.memory.find_believed(key) {
+            return Ok(believed);
+        }
+        let (mount, lookup_max) = (mount.clone(), self.lookup_max);
+        let question = async move {
+            let answer = timeout(lookup_max, ask_store(&mount)).await;
+            drop(place);
+            answer.unwrap_or_else(|_| {
+                Err(CorsLookupError::NoAnswer("its answer did not come in time".to_owned()))
+            })
+        };
+        self.memory.begin_question(key, question.boxed()).await
     }
 
-    async fn ask_store(&self, mount: &MountedBucket) -> Result<CorsConfiguration, CorsLookupError> {
-        let input =
-            GetBucketCorsInput { bucket: mount.bucket.clone(), ..GetBucketCorsInput::default() };
-        let (result, raw) =
-            observe_answer(mount.ufs.s3_store().get_bucket_cors(s3_request(Method::GET, input)))
-                .await;
-        let failure = match result {
-            Ok(response) => {
-                return Ok(known_rules(CorsRuleList::from_config(
-                    response.output.cors_rules.unwrap_or_default(),
-                )));
+    /// Takes a place for a question. A known caller waits for its tenant's turn, if it `may_wait`.
+    async fn take_place(&self, asker: CorsRequester<'_>, may_wait: bool) -> Option<LookupPlace> {
+        let now = Instant::now();
+        match asker {
+            CorsRequester::Known(identity) => {
+                let tenant = identity.tenant();
+                let place = if may_wait {
+                    self.lookups.take_place(tenant, 1, now).await.ok()?
+                } else {
+                    self.lookups.try_take_place(tenant, 1, now)?
+                };
+                Some(LookupPlace { _tenants: Some(place), _strangers: None })
             }
-            Err(failure) => failure,
-        };
-        match raw_answer::remote_failure(&failure) {
-            // A store that does not know the operation has no rules.
-            Some(RemoteFailure::Unintelligible(_)) => {
-                return Ok(known_rules(CorsRuleList::default()));
+            CorsRequester::Stranger(address) => {
+                let share = self.by_address.take_share(&address)?;
+                let permit = self.strangers.clone().try_acquire_owned().ok()?;
+                Some(LookupPlace { _tenants: None, _strangers: Some((permit, share)) })
             }
-            Some(RemoteFailure::NoAnswer(why)) => return Err(CorsLookupError(why.clone())),
-            Some(RemoteFailure::Answer(_)) | None => {}
         }
-        if *failure.code() == S3ErrorCode::NoSuchBucket {
-            return Ok(CorsConfiguration::NoBucket);
+    }
+}
+
+async fn ask_store(mount: &MountedBucket) -> StoreAnswer {
+    let input =
+        GetBucketCorsInput { bucket: mount.bucket.clone(), ..GetBucketCorsInput::default() };
+    let (result, raw) =
+        observe_answer(mount.ufs.s3_store().get_bucket_cors(s3_request(Method::GET, input))).await;
+    let failure = match result {
+        Ok(response) => {
+            return Ok(known_rules(CorsRuleList::from_config(
+                response.output.cors_rules.unwrap_or_default(),
+            )));
         }
-        match raw_answer::answer_of(&failure, raw).status {
-            StatusCode::NOT_FOUND
-            | StatusCode::NOT_IMPLEMENTED
-            | StatusCode::METHOD_NOT_ALLOWED => Ok(known_rules(CorsRuleList::default())),
-            status => Err(CorsLookupError(format!("the ufs answered {status}"))),
+        Err(failure) => failure,
+    };
+    match raw_answer::remote_failure(&failure) {
+        // A store that does not know the operation has no rules.
+        Some(RemoteFailure::Unintelligible(_)) => {
+            return Ok(known_rules(CorsRuleList::default()));
         }
+        Some(RemoteFailure::NoAnswer(why)) => return Err(CorsLookupError::NoAnswer(why.clone())),
+        Some(RemoteFailure::Answer(_)) | None => {}
+    }
+    if *failure.code() == S3ErrorCode::NoSuchBucket {
+        return Ok(CorsConfiguration::NoBucket);
+    }
+    match raw_answer::answer_of(&failure, raw).status {
+        StatusCode::NOT_FOUND | StatusCode::NOT_IMPLEMENTED | StatusCode::METHOD_NOT_ALLOWED => {
+            Ok(known_rules(CorsRuleList::default()))
+        }
+        status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+            Err(CorsLookupError::NoAnswer(format!("it answered {status}")))
+        }
+        status => Err(CorsLookupError::Refused(status)),
     }
 }
 
@@ -259,3 +344,6 @@ fn unavailable_error() -> S3Error {
     );
     error
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,8 +103,10 @@ impl GatewayService {
 
         let asking = CorsOptions {
             ttl: settings.cors_ttl.0,
+            stale_max: settings.cors_stale_max.0,
             lookups_max: limits.cors_lookups_max as usize,
             lookup_max: timeouts.cors_lookup.0,
+            sharing: rules,
         };
         let cors = Arc::new(CorsResponder::new(mounts.clone(), asking, metrics.clone()));
         let rights = RightsJudge { mounts: mounts.clone(), metrics: metrics.clone() };

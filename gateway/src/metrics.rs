@@ -131,6 +131,8 @@ pub(crate) struct GatewayHttpMetrics {
     /// Connections cut for any reason but a client that does not read, by reason.
     #[metric(labels(reason))]
     pub connections_cut: MetricFamily<ConnectionCut, IntCounter>,
+    /// CORS configurations that stores are asked for because of signed requests.
+    pub cors_lookups: IntGauge,
     /// Questions about preload jobs that wait for the coordinators.
     pub preload_questions: IntGauge,
     /// Forms and preflights under way whose sender is not known yet.

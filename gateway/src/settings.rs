@@ -45,6 +45,10 @@ pub struct GatewaySettings {
     /// this gateway counts at once.
     #[setting(default = "5s", range = "0"..="1h")]
     pub cors_ttl: TimePeriod,
+    /// How much longer it serves where the store does not answer, or
+    /// `gateway.limits.cors_lookups_max` are being asked for. Known changes count all the same.
+    #[setting(default = "5m", range = "0"..="1d")]
+    pub cors_stale_max: TimePeriod,
     /// Tell clients what the cache did: `x-verbs3-cache`, `x-verbs3-transport`, `x-verbs3-home`.
     /// Where tenants must not learn what others read, tell them nothing.
     #[setting(default = true)]
@@ -138,7 +142,8 @@ pub struct GatewayLimitsSettings {
     #[setting(default = "16KiB", range = "0B"..="1GiB")]
     pub download_rate_min: ByteSize,
     /// CORS configurations that stores are asked for at once because of preflights, which anyone
-    /// can send, a quarter of them by one address; and as many because of requests that are signed.
+    /// can send, a quarter of them by one address; and as many, which tenants share
+    /// (docs/tenants.md), because of requests that are signed.
     #[setting(default = 8, range = 1..=1024)]
     pub cors_lookups_max: u32,
     /// Requests under way, each until its body's last byte.
@@ -201,7 +206,8 @@ pub struct GatewayTimeoutsSettings {
     /// measured.
     #[setting(default = "30s", range = "1s"..="10m")]
     pub rate_window: TimePeriod,
-    /// For a store's answer that says what a bucket's CORS configuration is.
+    /// For a store's answer that says what a bucket's CORS configuration is. A signed request waits
+    /// as long for its turn before, where `gateway.limits.cors_lookups_max` is reached.
     #[setting(default = "5s", range = "100ms"..="1m")]
     pub cors_lookup: TimePeriod,
     /// How long a request waits for its turn, where a bound that tenants share is reached, before

@@ -22,7 +22,8 @@ pub(crate) struct TenantMetrics {
     /// Times that something was not free at once, and was got after a wait.
     #[metric(labels(resource))]
     pub waits: MetricFamily<SharedResource, IntCounter>,
-    /// Times that something was refused: 503 SlowDown, or a read that goes on with less memory.
+    /// Times that something was refused: 503 SlowDown, a read that goes on with less memory, or an
+    /// answer by an older CORS configuration or without one.
     #[metric(labels(resource))]
     pub refusals: MetricFamily<SharedResource, IntCounter>,
 }
@@ -48,6 +49,8 @@ pub(crate) enum SharedResource {
     FormBytes,
     /// Memory of small answers over HTTP/2.
     AnswerBytes,
+    /// CORS configurations that stores are asked for.
+    CorsLookups,
     /// Questions about preload jobs.
     PreloadQuestions,
     /// Processes that lend memory.

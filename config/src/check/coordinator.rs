@@ -102,6 +102,10 @@ fn check_store(
 
 /// A URL of scheme, host and port.
 pub(super) fn check_url(path: &str, url: &str, schemes: &[&str], findings: &mut CheckFindings) {
+    // First of all: the messages below show the URL.
+    if url.contains('@') {
+        return findings.add_error(path, "has a user in it; leave out what is before the @");
+    }
     let Some(rest) = schemes.iter().find_map(|scheme| url.strip_prefix(scheme)) else {
         return findings
             .add_error(path, format!("{url:?} does not begin with {}", schemes.join(" or ")));

@@ -2,6 +2,8 @@
 //! keys. Looks at those of the roles in question alone: a pod or a host has what its own processes
 //! need, and one file of settings serves all of them.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::certificates::{check_listener_certificate, check_node_certificate};
@@ -9,9 +11,10 @@ use crate::cluster_tls::ClusterTlsSettings;
 use crate::environment::EnvironmentLayer;
 use crate::process_role::ProcessRole;
 use crate::root::RootSettings;
+use verbs3_cache_worker::WorkerDiskSettings;
 use verbs3_coordinator::CoordinatorStoreSettings;
 use verbs3_gateway::GatewaySettings;
-use verbs3_settings::CheckFindings;
+use verbs3_settings::{ByteSize, CheckFindings};
 use verbs3_telemetry::TelemetrySettings;
 use verbs3_ufs::{CredentialsKind, CredentialsSettings, UfsKind, UfsSettings};
 
@@ -35,6 +38,9 @@ pub(super) fn check_surroundings(
             check_node_certificate(config, roles, findings);
         }
     }
+    if plays(&[ProcessRole::Worker]) {
+        check_disk_space(&config.worker.disk, findings);
+    }
     // A coordinator asks stores for preload jobs, and has none without mounts.
     if plays(&[ProcessRole::Gateway, ProcessRole::Worker, ProcessRole::Dev])
         || plays(&[ProcessRole::Coordinator]) && !config.mount.is_empty()
@@ -51,6 +57,35 @@ pub(super) fn check_surroundings(
     if plays(&[ProcessRole::Gateway, ProcessRole::Worker, ProcessRole::Dev]) {
         let TelemetrySettings { otlp } = &config.telemetry;
         check_optional_file("telemetry.otlp.ca_file", otlp.ca_file.as_deref(), findings);
+    }
+}
+
+/// Warns of folders whose file system is smaller than what their files may take. Says nothing of a
+/// folder that is not there: the worker makes it, or this is another host.
+fn check_disk_space(disk: &WorkerDiskSettings, findings: &mut CheckFindings) {
+    let mut wanted_of = BTreeMap::new();
+    for (number, folder) in disk.folders.iter().enumerate() {
+        let (Ok(metadata), Ok(system)) =
+            (std::fs::metadata(&folder.path), rustix::fs::statvfs(&folder.path))
+        else {
+            continue;
+        };
+        // Folders on one file system share it.
+        let wanted: &mut u64 = wanted_of.entry(metadata.dev()).or_default();
+        *wanted = wanted.saturating_add(folder.capacity.0);
+        let size = system.f_blocks.saturating_mul(system.f_frsize);
+        if *wanted > size {
+            findings.add_warning(
+                format!("worker.disk.folders[{number}].capacity"),
+                format!(
+                    "the file system of {} has {} MiB in all, and the folders on it up to this one \
+                    may take {}; lower the capacity, or name a folder on a larger drive",
+                    folder.path.display(),
+                    size >> 20,
+                    ByteSize(*wanted)
+                ),
+            );
+        }
     }
 }
 

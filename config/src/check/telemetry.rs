@@ -23,6 +23,10 @@ pub(super) fn check_telemetry(telemetry: &TelemetrySettings, findings: &mut Chec
 
 /// A URL that may have a path, as receivers behind a gateway have.
 fn check_endpoint(endpoint: &str) -> Result<(), String> {
+    // First of all: the messages below show the URL.
+    if endpoint.contains('@') {
+        return Err("has a user in it; credentials belong into headers".to_owned());
+    }
     let rest = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
     let Some(rest) = rest else {
         return Err(format!(
@@ -30,9 +34,6 @@ fn check_endpoint(endpoint: &str) -> Result<(), String> {
         ));
     };
     let host = rest.split('/').next().unwrap_or_default();
-    if host.contains('@') {
-        return Err("has a user in it; credentials belong into headers".to_owned());
-    }
     if host.is_empty()
         || host.starts_with(':')
         || rest.contains(['?', '#'])

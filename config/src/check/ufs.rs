@@ -147,14 +147,15 @@ fn check_retries(
 }
 
 fn check_endpoint(endpoint: &str) -> Result<(), String> {
+    // First of all: the messages below show the URL.
+    if endpoint.contains('@') {
+        return Err("has a user in it; credentials belong into the credentials table".to_owned());
+    }
     let rest = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
     let Some(rest) = rest else {
         return Err(format!("{endpoint:?} is not a URL; write https://host or http://host:port"));
     };
     let authority = rest.trim_end_matches('/');
-    if authority.contains('@') {
-        return Err("has a user in it; credentials belong into the credentials table".to_owned());
-    }
     let host = authority.split(['/', '?', '#']).next().unwrap_or_default();
     if host.is_empty() || authority.len() != host.len() || host.contains(char::is_whitespace) {
         return Err(format!(

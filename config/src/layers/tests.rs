@@ -132,6 +132,40 @@ fn problems_of_the_environment_and_of_flags_say_so() {
     }
 }
 
+/// Else it would stand in a log, because a name in its variable is wrong or missing.
+#[test]
+fn a_secret_in_the_wrong_place_is_not_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    for (variable, line) in [
+        ("VERBS3_GATEWAY__LIMITS", "gateway.limits: wants a table, got a text"),
+        (
+            "VERBS3_GATEWAY__DOMAINS",
+            "gateway.domains: wants a list, such as [\"one\", \"two\"], \
+            got a text",
+        ),
+        (
+            "VERBS3_UFS__0__CREDENTIALS",
+            "ufs[0].credentials: wants a table, got another type of \
+            value",
+        ),
+        ("VERBS3_UFS__0__CREDENTIALS__KIND", "ufs[0].credentials.kind: is not one of "),
+    ] {
+        let text = "[[ufs]]\nname = \"ceph\"\n";
+        let found = load_text(folder.path(), text, &[(variable, "hunter10")], &[]);
+        let problems = found.unwrap_err().to_string();
+        assert!(
+            problems.lines().any(|found| found.starts_with(line)),
+            "{line}\nnot in\n{problems}"
+        );
+        assert!(!problems.contains("hunter10"), "{problems}");
+    }
+    for text in ["[gateway]\nlimits = \"hunter10\"\n", "cluster = \"hunter10\"\n"] {
+        let problems = load_text(folder.path(), text, &[], &[]).unwrap_err().to_string();
+        assert!(problems.contains(": wants a table, got a text"), "{problems}");
+        assert!(!problems.contains("hunter10"), "{problems}");
+    }
+}
+
 #[test]
 fn secrets_are_shown_nowhere() {
     let folder = tempfile::tempdir().unwrap();

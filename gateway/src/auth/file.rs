@@ -5,10 +5,10 @@
 //! [[identity]]
 //! name = "trainer"            # for the log; default: the access key
 //! tenant = "vision"           # who is accounted for it; default: a tenant of the identity's name
-//! access_key = "AKTRAINER"
+//! access_key = "AKTRAINER"    # printable ASCII without slash, comma and space
 //! secret_key = "…"            # or: secret_file = "trainer.secret": first line of a file beside
 //! [[identity.allow]]
-//! mount = "datasets"          # "*" for all
+//! mount = "datasets"          # a bucket name that clients see; "*" for all
 //! prefix = "imagenet/"        # a folder; "imagenet-*": all keys that begin so; default: all keys
 //! rights = ["read", "list"]   # see the table
 //!
@@ -35,6 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use s3s::auth::SecretKey;
+use toml::de::DeTable;
 use toml::{Table as Toml, Value};
 use verbs3_settings::read_bounded_text;
 use zeroize::Zeroizing;
@@ -60,8 +61,10 @@ const RIGHTS: [(&str, AccessRight); 8] = [
 
 /// Reads a whole file, or returns all of its problems.
 pub(super) fn read(path: &Path) -> Result<IdentityTable, Vec<IdentityFileProblem>> {
-    let text = text_of(path)
-        .map_err(|what| vec![IdentityFileProblem { place: path.display().to_string(), what }])?;
+    let text = text_of(path).map_err(|what| {
+        let place = path.display().to_string();
+        vec![IdentityFileProblem { place, line: None, what }]
+    })?;
     parse_identities(&text, path.parent().unwrap_or(Path::new(".")))
 }
 
@@ -89,17 +92,48 @@ pub(super) fn parse_identities(
     // The error's display would quote the line, which may hold a secret. Only place and message are
     // kept.
     let toml: Toml = text.parse().map_err(|error: toml::de::Error| {
-        let line = error
-            .span()
-            .map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let line = error.span().map_or(1, |span| line_of(text, span.start));
         vec![IdentityFileProblem {
             place: format!("line {line}"),
+            line: None,
             what: error.message().to_owned(),
         }]
     })?;
     let mut reader = IdentityFileReader { folder, problems: Vec::new() };
     let table = reader.read_identities(&toml);
-    if reader.problems.is_empty() { Ok(table) } else { Err(reader.problems) }
+    let mut problems = reader.problems;
+    if problems.is_empty() {
+        return Ok(table);
+    }
+    if let Ok(document) = DeTable::parse(text) {
+        for problem in &mut problems {
+            let offset = find_offset(document.get_ref(), &problem.place);
+            problem.line = offset.map(|offset| line_of(text, offset));
+        }
+    }
+    Err(problems)
+}
+
+/// Returns where a path such as `identity[1].allow[0].mount` begins in the text; of one that is
+/// missing, where the last begins that is there.
+fn find_offset(document: &DeTable<'_>, place: &str) -> Option<usize> {
+    let mut steps = place.split(['.', '[']).map(|step| step.trim_end_matches(']'));
+    let first = steps.next()?;
+    let (_, mut found) = document.iter().find(|(name, _)| name.get_ref() == first)?;
+    for step in steps {
+        let next = match step.parse::<usize>() {
+            Ok(number) => found.get_ref().get(number),
+            Err(_) => found.get_ref().get(step),
+        };
+        let Some(next) = next else { break };
+        found = next;
+    }
+    Some(found.span().start)
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    before.iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
 struct IdentityFileReader<'a> {
@@ -109,7 +143,11 @@ struct IdentityFileReader<'a> {
 
 impl IdentityFileReader<'_> {
     fn add_problem(&mut self, place: impl Into<String>, what: impl Into<String>) {
-        self.problems.push(IdentityFileProblem { place: place.into(), what: what.into() });
+        self.problems.push(IdentityFileProblem {
+            place: place.into(),
+            line: None,
+            what: what.into(),
+        });
     }
 
     fn check_known_names(&mut self, place: &str, table: &Toml, known: &[&str]) {
@@ -238,6 +276,12 @@ impl IdentityFileReader<'_> {
         if access_key.is_none() && item.get("access_key").is_none_or(Value::is_str) {
             self.add_problem(format!("{place}.access_key"), "is missing or empty");
         }
+        if access_key.is_some_and(|key| !fits_credential(key)) {
+            // Not the text itself: it may be a secret in the wrong place.
+            let what = "holds a slash, a comma, white space, or what is no printable ASCII; no \
+                 signature can name such a key. Use letters, digits, hyphens, underscores and dots";
+            self.add_problem(format!("{place}.access_key"), what);
+        }
         let secret = self.read_secret(place, item);
         let name =
             self.read_text(place, item, "name").or(access_key).unwrap_or_default().to_owned();
@@ -289,6 +333,13 @@ impl IdentityFileReader<'_> {
                 "is missing; name a mount, or \"*\" for all",
             );
         }
+        if let Some(name) = mount.as_deref().filter(|name| !can_name_mounts(name)) {
+            let what = format!(
+                "is {name:?}, which is no bucket name: 3 to 63 lower-case letters, digits, dots and \
+                 hyphens; \"*\" stands for all mounts"
+            );
+            self.add_problem(format!("{place}.mount"), what);
+        }
         let prefix = self.read_prefix(place, item);
         let names = RIGHTS.map(|(name, _)| name).join(", ");
         let Some(list) = item.get("rights").and_then(Value::as_array) else {
@@ -324,167 +375,16 @@ impl IdentityFileReader<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_file_with_both_kinds_of_secret_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("b.secret"), "from-a-file\n").unwrap();
-        let text = r#"
-            [[identity]]
-            access_key = "A"
-            secret_key = "inline"
-            [[identity.allow]]
-            mount = "*"
-            rights = ["read", "list"]
-            [[identity]]
-            name = "bee"
-            access_key = "B"
-            secret_file = "b.secret"
-        "#;
-        let table = parse_identities(text, folder.path()).unwrap();
-        assert_eq!(table["A"].secret.expose(), "inline");
-        assert!(table["A"].allows_right("any", "key", AccessRight::read));
-        assert_eq!(
-            (table["B"].identity_name(), table["B"].secret.expose()),
-            ("bee", "from-a-file")
-        );
-        assert!(!table["B"].allows_right("any", "key", AccessRight::read));
-    }
-
-    #[test]
-    fn every_problem_is_reported_at_once_with_its_place() {
-        let text = r#"
-            colour = "red"
-            [[identity]]
-            access_key = 5
-            [[identity]]
-            access_key = "A"
-            secret_key = "x"
-            secret_file = "y"
-            [[identity]]
-            access_key = "A"
-            secret_key = "x"
-            [[identity]]
-            access_key = "A"
-            secret_key = "x"
-            [[identity.allow]]
-            rights = ["read", "fly"]
-            prefixes = "a/"
-            prefix = "train"
-        "#;
-        let problems = parse_identities(text, Path::new("/nonexistent")).unwrap_err();
-        let places: Vec<&str> = problems.iter().map(|problem| problem.place.as_str()).collect();
-        assert_eq!(
-            places,
-            [
-                "colour",
-                "identity[0].access_key",
-                "identity[0]",
-                "identity[1]",
-                "identity[3].allow[0].prefixes",
-                "identity[3].allow[0].mount",
-                "identity[3].allow[0].prefix",
-                "identity[3].allow[0].rights[1]",
-                "identity[3].access_key",
-            ],
-            "{problems:#?}"
-        );
-    }
-
-    #[test]
-    fn identity_says_whose_it_is_and_a_tenant_what_it_weighs() {
-        let file = |tenant: &str, tail: &str| {
-            format!(
-                "[[identity]]\naccess_key = \"A\"\nsecret_key = \"x\"\n{tenant}\n\
-                 [[identity]]\nname = \"bee\"\naccess_key = \"B\"\nsecret_key = \"x\"\n{tail}"
-            )
-        };
-        let table = parse_identities(
-            &file("tenant = \"vision\"", "[[tenant]]\nname = \"vision\"\nweight = 3\n"),
-            Path::new("."),
-        )
-        .unwrap();
-        let whose = |key: &str| {
-            let tenant = table[key].tenant();
-            (tenant.tenant_name().to_owned(), tenant.tenant_weight())
-        };
-        assert_eq!((whose("A"), whose("B")), (("vision".into(), 3), ("bee".into(), 1)));
-        for (tenant, tail, place) in [
-            ("tenant = \"\"", "", "identity[0].tenant"),
-            ("tenant = \"two words\"", "", "identity[0].tenant"),
-            (&format!("tenant = \"{}\"", "x".repeat(65)), "", "identity[0].tenant"),
-            ("tenant = 7", "", "identity[0].tenant"),
-            ("", "[[tenant]]\nname = \"vision\"\n", "tenant[0]"),
-            ("", "[[tenant]]\nname = \"bee\"\nweight = 0\n", "tenant[0].weight"),
-            ("", "[[tenant]]\nweight = 2\n", "tenant[0].name"),
-            ("", "[[tenant]]\nname = \"bee\"\n[[tenant]]\nname = \"bee\"", "tenant[1].name"),
-        ] {
-            let problems = parse_identities(&file(tenant, tail), Path::new(".")).unwrap_err();
-            let places: Vec<&str> = problems.iter().map(|one| one.place.as_str()).collect();
-            assert_eq!(places, [place], "{tenant} {tail}");
-        }
-    }
-
-    #[test]
-    fn there_is_a_bound_on_tenants() {
-        let identity = |number: usize, tenant: &str| {
-            format!("[[identity]]\naccess_key = \"A{number}\"\nsecret_key = \"x\"\n{tenant}\n")
-        };
-        let file = |count: usize, tenant: &str| {
-            (0..count).map(|number| identity(number, tenant)).collect::<String>()
-        };
-        let folder = Path::new(".");
-        assert!(parse_identities(&file(TENANTS_MAX, ""), folder).is_ok());
-        let problems = parse_identities(&file(TENANTS_MAX + 1, ""), folder).unwrap_err();
-        assert_eq!(problems[0].place, format!("identity[{TENANTS_MAX}].tenant"));
-        assert!(parse_identities(&file(TENANTS_MAX + 1, "tenant = \"all\""), folder).is_ok());
-    }
-
-    #[test]
-    fn a_prefix_ends_in_a_slash_or_says_that_it_does_not() {
-        let file = |prefix: &str| {
-            format!(
-                "[[identity]]\naccess_key = \"A\"\nsecret_key = \"x\"\n[[identity.allow]]\nmount = \"m\"\nprefix = \"{prefix}\"\n\
-                 rights = [\"read\", \"acl\", \"lock\"]\n"
-            )
-        };
-        for (prefix, opened, closed) in [
-            ("", "training/x", None),
-            ("*", "training/x", None),
-            ("train/", "train/x", Some("training/x")),
-            ("train*", "training/x", Some("trail/x")),
-            ("train/2*", "train/2026/x", Some("train/x")),
-        ] {
-            let table = parse_identities(&file(prefix), Path::new(".")).unwrap();
-            for right in [AccessRight::read, AccessRight::acl, AccessRight::lock] {
-                assert!(table["A"].allows_right("m", opened, right), "{prefix} {right:?}");
-                assert!(
-                    closed.is_none_or(|closed| !table["A"].allows_right("m", closed, right)),
-                    "{prefix} {right:?}"
-                );
-            }
-        }
-        let problems = parse_identities(&file("train"), Path::new(".")).unwrap_err();
-        assert_eq!(
-            (problems.len(), problems[0].place.as_str()),
-            (1, "identity[0].allow[0].prefix")
-        );
-        assert!(
-            problems[0].what.contains("\"train/\"") && problems[0].what.contains("\"train*\""),
-            "{problems:?}"
-        );
-    }
-
-    #[test]
-    fn a_syntax_error_names_its_line_and_quotes_nothing() {
-        let problems =
-            parse_identities("[[identity]]\nsecret_key = \"hush\" oops\n", Path::new("."))
-                .unwrap_err();
-        assert_eq!(problems[0].place, "line 2");
-        assert!(!format!("{problems:?}").contains("hush"), "{problems:?}");
-    }
+/// Returns whether a rule about `name` can be about a mount at all.
+fn can_name_mounts(name: &str) -> bool {
+    name == "*" || s3s::path::check_bucket_name(name)
 }
+
+/// Returns whether the credential of a signature (`KEY/DAY/REGION/s3/aws4_request`, which ends at
+/// a comma in a header) can be read with this key.
+fn fits_credential(access_key: &str) -> bool {
+    access_key.bytes().all(|byte| byte.is_ascii_graphic() && !b"/,".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests;

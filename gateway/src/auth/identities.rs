@@ -95,11 +95,17 @@ pub(super) type IdentityTable = HashMap<String, Arc<AuthIdentity>>;
 
 /// One problem of an identities file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {what}")]
+#[error("{place}{}: {what}", show_line(*.line))]
 pub struct IdentityFileProblem {
     /// A path such as `identity[1].allow[0].rights`, or a line.
     pub place: String,
+    /// The line of a path, or of what it would be in; from 1.
+    pub line: Option<usize>,
     pub what: String,
+}
+
+fn show_line(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!(" (line {line})"))
 }
 
 #[cfg(test)]

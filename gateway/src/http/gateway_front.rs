@@ -521,9 +521,9 @@ fn is_for_sts(headers: &HeaderMap) -> bool {
     values.any(|value| memmem::find(value.as_bytes(), b"/sts/").is_some())
 }
 
-fn asker_of(exchange: &HttpExchange) -> CorsRequester {
+fn asker_of(exchange: &HttpExchange) -> CorsRequester<'_> {
     match exchange.proven_identity() {
-        Some(_) => CorsRequester::Known,
+        Some(identity) => CorsRequester::Known(identity),
         None => CorsRequester::Stranger(exchange.caller.counted_address()),
     }
 }

@@ -9,10 +9,12 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
+use verbs3_gateway::auth::IdentityStore;
 use verbs3_ufs::{Ufs, UfsSettings};
 
 use crate::signing::Request;
-use crate::stage::{Answer, Stage, mount, until};
+use crate::slow::metrics;
+use crate::stage::{Answer, Setup, Stage, mount, until};
 use verbs3_settings::TimePeriod;
 
 const PAGE: &str = "https://page.test";
@@ -71,6 +73,13 @@ impl S3 for Configured {
 }
 
 async fn stage(rules: Option<Vec<CORSRule>>) -> (Stage, Arc<Configured>) {
+    stage_with(rules, |_| {}).await
+}
+
+async fn stage_with(
+    rules: Option<Vec<CORSRule>>,
+    change: impl FnOnce(&mut Setup),
+) -> (Stage, Arc<Configured>) {
     let store = Arc::new(Configured { rules: Mutex::new(rules), ..Configured::default() });
     let ufs = Ufs::new(store.clone(), UfsSettings::with_name("web"));
     let stage = Stage::start_with(|setup| {
@@ -85,6 +94,7 @@ async fn stage(rules: Option<Vec<CORSRule>>) -> (Stage, Arc<Configured>) {
             setup.mounts.push(mount(&name, ufs.clone(), &name, ""));
         }
         setup.settings.timeouts.cors_lookup = TimePeriod(Duration::from_secs(2));
+        change(setup);
     })
     .await;
     (stage, store)
@@ -264,4 +274,69 @@ async fn a_stranger_holds_a_share_of_the_lookups_and_not_for_long() {
     };
     // Six at once, because the address has its share; two when the store has had its time.
     assert!(answers.iter().all(|answer| answer.status == 503), "{answers:?}");
+}
+
+/// `AKGREEDY` may read everything, `AKMODEST` the bucket `web` alone. Each is a tenant.
+fn two_tenants() -> Arc<IdentityStore> {
+    let identity = |name: &str, mount: &str| {
+        format!(
+            "[[identity]]\naccess_key = \"{name}\"\nsecret_key = \"secret\"\n\
+             [[identity.allow]]\nmount = \"{mount}\"\nrights = [\"read\"]\n"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("identities.toml");
+    std::fs::write(&path, identity("AKGREEDY", "*") + &identity("AKMODEST", "web")).unwrap();
+    IdentityStore::load_file(&path).unwrap()
+}
+
+fn page_get(key: &str, path: &str) -> Request {
+    Request::new("GET", path).header("origin", PAGE).by(key, "secret")
+}
+
+/// Names that a caller made up cost the store a question each, and others their headers.
+#[tokio::test]
+async fn a_bucket_without_rights_is_not_looked_up() {
+    let change = |setup: &mut Setup| setup.identities = two_tenants();
+    let (stage, store) = stage_with(Some(vec![rule(PAGE, "GET")]), change).await;
+    let allowed = |answer: &Answer| answer.headers.get("access-control-allow-origin").cloned();
+    let refused = page_get("AKMODEST", "/part/k");
+    let answer = stage.send(&refused, b"").await;
+    assert_eq!((answer.status, allowed(&answer)), (403, None));
+    assert_eq!(store.asked.load(Ordering::SeqCst), 0);
+    // Its own bucket is looked up. What is known by that is no secret: `part` lies in it.
+    let answer = stage.send(&page_get("AKMODEST", "/web/k"), b"").await;
+    assert_eq!((answer.status, allowed(&answer).as_deref()), (200, Some(PAGE)));
+    let answer = stage.send(&refused, b"").await;
+    assert_eq!((answer.status, allowed(&answer).as_deref()), (403, Some(PAGE)));
+    assert_eq!(store.asked.load(Ordering::SeqCst), 1);
+}
+
+/// One tenant held all places for look-ups, and others' answers went without CORS headers.
+#[tokio::test]
+async fn a_tenant_leaves_places_for_lookups_to_others() {
+    let change = |setup: &mut Setup| {
+        setup.identities = two_tenants();
+        setup.settings.limits.cors_lookups_max = 4;
+        setup.settings.limits.tenant_reserve_percent = 25;
+        setup.settings.timeouts.cors_lookup = TimePeriod(Duration::from_secs(60));
+    };
+    let (stage, store) = stage_with(Some(vec![rule(PAGE, "GET")]), change).await;
+    let requests: Vec<Request> =
+        (0..8).map(|number| page_get("AKGREEDY", &format!("/silent{number}/k"))).collect();
+    let greedy = futures::future::join_all(requests.iter().map(|request| stage.send(request, b"")));
+    let modest = async {
+        let held = "verbs3_tenant_held{resource=\"cors_lookups\",tenant=\"AKGREEDY\"} 3\n";
+        until(|| metrics(&stage).contains(held) && store.asked.load(Ordering::SeqCst) == 3).await;
+        let answer = stage.send(&page_get("AKMODEST", "/web/k"), b"").await;
+        assert_eq!(
+            (answer.status, answer.headers["access-control-allow-origin"].as_str()),
+            (200, PAGE)
+        );
+    };
+    tokio::select! {
+        biased;
+        () = modest => {}
+        answers = greedy => panic!("the store is silent, but they came: {answers:?}"),
+    }
 }

@@ -100,3 +100,36 @@ fn keys_from_the_environment_have_to_be_in_it() {
     );
     assert_eq!(said(&[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "s")]), Ok(()));
 }
+
+#[test]
+fn a_folder_on_a_drive_that_is_too_small_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    std::fs::create_dir(&one).unwrap();
+    std::fs::create_dir(&two).unwrap();
+    let system = rustix::fs::statvfs(folder.path()).unwrap();
+    let mib = (system.f_blocks * system.f_frsize) >> 20;
+    let warned = |capacities: [u64; 2], roles: &[ProcessRole]| -> Vec<String> {
+        let [first, second] = capacities;
+        let file = folder.path().join("verbs3.toml");
+        let disk = format!(
+            "[worker.disk]\nfolders = [\n{{ path = {one:?}, capacity = \"{first}MiB\" }},\n\
+             {{ path = {two:?}, capacity = \"{second}MiB\" }},\n\
+             {{ path = \"/no/folder\", capacity = \"1000TiB\" }},\n]\n"
+        );
+        let identities = folder.path().join("identities.toml");
+        std::fs::write(&identities, "").unwrap();
+        let good = GOOD.replace("IDENTITIES", identities.to_str().unwrap());
+        std::fs::write(&file, good + &disk).unwrap();
+        let layers = ConfigLayers { file: Some(file), ..ConfigLayers::default() };
+        let loaded = load_config(&layers, roles).unwrap();
+        let of_disk = |path: &String| path.starts_with("worker.disk");
+        loaded.warnings.into_iter().map(|warning| warning.path).filter(of_disk).collect()
+    };
+    let worker = [ProcessRole::Worker];
+    let (small, half) = (16, mib / 2 + 16);
+    assert_eq!(warned([small, small], &worker), [""; 0]);
+    assert_eq!(warned([mib + 16, small], &worker).len(), 2, "the second has no room either");
+    assert_eq!(warned([half, half], &worker), ["worker.disk.folders[1].capacity"]);
+    assert_eq!(warned([half, half], &[ProcessRole::Gateway]), [""; 0]);
+}
