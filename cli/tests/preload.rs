@@ -390,3 +390,36 @@ async fn the_exit_status_says_what_happened() {
     };
     assert!(code == Some(2) && said.contains("no coordinator answers"), "{said}");
 }
+
+/// To this gateway, `part` is a folder of a bucket. To the coordinator, it is the bucket of that
+/// name, which no rule gives to anybody.
+#[tokio::test]
+async fn a_gateway_with_other_mounts_has_nothing_listed() {
+    let mut bed = Bed::start("96MiB", true);
+    bed.put(3, 1000).await;
+    let at = bed.folder.path();
+    let part =
+        "[[mount]]\nname = \"part\"\nufs = \"store\"\nbucket = \"demo\"\nprefix = \"set/\"\n";
+    let settings = std::fs::read_to_string(at.join("gateway.toml")).unwrap();
+    let settings = settings.replace("[gateway]", &format!("{part}[gateway]"));
+    let file = write(at, "other", &settings);
+    let mut other = Process::start(at, "other", &["gateway", "--config", &file]);
+    let (access, secret) = dev_key(&at.join("data"));
+    let count = |path: &str| {
+        let endpoint = format!("http://{}", other.listen);
+        let words = ["preload", path, "--dry-run", "--follow", "--endpoint", &endpoint];
+        let mut command = verbs3();
+        command.args(words).env("AWS_ACCESS_KEY_ID", &access).env("AWS_SECRET_ACCESS_KEY", &secret);
+        let output = command.output().unwrap();
+        (output.status.code(), said(&output))
+    };
+    let (code, said) = count("s3://part/");
+    assert!(
+        code == Some(2) && said.contains("[[mount]] part") && said.contains("bucket, prefix"),
+        "{said}"
+    );
+    let (code, said) = count("s3://demo/set/");
+    assert!(code == Some(0) && said.contains("3 objects"), "{said}");
+    assert_eq!(other.end(), Some(0));
+    assert_eq!(bed.coordinator.end(), Some(0));
+}

@@ -296,8 +296,9 @@ def try_controller(lab: Lab) -> None:
     until("all of them go", lambda: all(preloads.get(name).status == 404 for name in many))
     HELD.append("pages of resources are worked through")
 
-    client.put_object(Bucket="demo", Key="slow/a", Body=b"a" * 30_000_000)
-    slow = {"prefixes": ["s3://demo/slow/"], "bandwidthBytesPerSecond": 1000}
+    client.put_object(Bucket="demo", Key="slow/a", Body=b"a" * 100_000_000)
+    # coordinator.preload.guest_bandwidth_min: it takes more than a minute and a half.
+    slow = {"prefixes": ["s3://demo/slow/"], "bandwidthBytesPerSecond": 1 << 20}
     uid = preloads.make("slow", **slow)["metadata"]["uid"]
     until("slow runs", lambda: preloads.state("slow") == "Running")
     preloads.delete("slow")

@@ -112,7 +112,9 @@ fn gateway_error(status: StatusCode, body: &[u8]) -> PreloadGatewayError {
             }
             CoordinatorRefusalKind::Unknown => PreloadGatewayError::Unknown,
             CoordinatorRefusalKind::Taken => PreloadGatewayError::Taken { message },
-            CoordinatorRefusalKind::Unavailable => PreloadGatewayError::Unavailable { message },
+            CoordinatorRefusalKind::Unavailable | CoordinatorRefusalKind::OtherMounts => {
+                PreloadGatewayError::Unavailable { message }
+            }
             CoordinatorRefusalKind::OwnerFull => PreloadGatewayError::OwnerFull { message },
             CoordinatorRefusalKind::Malformed if status == StatusCode::BAD_REQUEST => {
                 PreloadGatewayError::Malformed { message }
@@ -188,6 +190,7 @@ mod tests {
             (400, "malformed", PreloadGatewayError::Malformed { message: message() }),
             (409, "taken", PreloadGatewayError::Taken { message: message() }),
             (503, "unavailable", PreloadGatewayError::Unavailable { message: message() }),
+            (409, "other_mounts", PreloadGatewayError::Unavailable { message: message() }),
             (404, "malformed", PreloadGatewayError::Away { message: message() }),
         ] {
             assert_eq!(error(status, &json(kind)), expected, "{kind}");

@@ -61,7 +61,9 @@ fn refuse_client(error: AskError) -> PreloadAnswer {
                 CoordinatorRefusalKind::Malformed => StatusCode::BAD_REQUEST,
                 CoordinatorRefusalKind::Denied => StatusCode::FORBIDDEN,
                 CoordinatorRefusalKind::Unknown => StatusCode::NOT_FOUND,
-                CoordinatorRefusalKind::Taken => StatusCode::CONFLICT,
+                CoordinatorRefusalKind::Taken | CoordinatorRefusalKind::OtherMounts => {
+                    StatusCode::CONFLICT
+                }
                 CoordinatorRefusalKind::OwnerFull => StatusCode::TOO_MANY_REQUESTS,
                 CoordinatorRefusalKind::NotLeader
                 | CoordinatorRefusalKind::Clock

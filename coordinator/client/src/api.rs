@@ -391,6 +391,9 @@ pub enum CoordinatorRefusalKind {
     Unknown,
     /// 409: another worker has this id.
     Taken,
+    /// 409: a mount means something else to the coordinator than to the gateway that judged a
+    /// preload job.
+    OtherMounts,
     /// 429: this owner has as many preload jobs under way as one may have.
     OwnerFull,
     /// 410: this worker was registered anew by another process.

@@ -79,6 +79,33 @@ impl Default for PreloadJobSpec {
     }
 }
 
+/// Body of `POST /v1/preload?owner=NAME`: a job as a gateway passes it on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnedPreloadJob {
+    pub job: PreloadJobSpec,
+    /// Tenant of the owner: its identities share the places of running jobs as one.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// What the gateway takes each mount for that the job names. Where a coordinator takes one for
+    /// something else, it refuses the job: nobody would have judged what it loads.
+    #[serde(default)]
+    pub judged_mounts: Vec<JudgedMount>,
+}
+
+/// Mount as a gateway has it.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JudgedMount {
+    /// Bucket name that clients see.
+    pub mount: String,
+    /// Identity of the store, as it stands in the names of volumes.
+    pub store: String,
+    pub bucket: String,
+    /// Prefix that is put before each key.
+    pub prefix: String,
+}
+
 /// Action on each object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -19,12 +19,14 @@ use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 use verbs3_client::CacheTierClient;
 
-use crate::api::{JobView, PreloadJobSpec};
+use crate::api::{JobView, OwnedPreloadJob, PreloadJobSpec};
 use crate::failure_file::file_of;
 use crate::job::{JobRunGuard, PreloadJob, now_ms};
 use crate::job_record::{JobOwner, PreloadJobRecord, PreloadProgress, progress_key, spec_key};
 use crate::job_run::{conclude_job, run_job};
 use crate::job_store::{JobStore, JobStoreError};
+use crate::job_turns::JobTurns;
+use crate::judged_mounts::{JudgedMountError, check_judged_mounts};
 use crate::metrics::PreloadMetrics;
 use crate::mounts::PreloadMountTable;
 use crate::notification::NOTIFIED;
@@ -56,6 +58,8 @@ pub enum PreloadEngineError {
         "{0} jobs of this owner wait or run, as many as one may have (coordinator.preload.jobs_per_owner_max); wait for one, or end one"
     )]
     OwnerFull(usize),
+    #[error(transparent)]
+    Judged(#[from] JudgedMountError),
     #[error("there is no job {0}")]
     Unknown(String),
     #[error(transparent)]
@@ -101,8 +105,8 @@ impl PreloadEngine {
         let mut runs = JoinSet::new();
         while !self.environment.stop.is_cancelled() {
             let next_deadline = self.end_overdue();
-            while runs.len() < self.environment.options.settings.jobs_running_max as usize {
-                let Some(job) = self.next() else { break };
+            while runs.len() < self.running_max() {
+                let Some(job) = self.begin_next() else { break };
                 let engine = self.clone();
                 runs.spawn(async move {
                     let _begun = JobRunGuard(job.clone());
@@ -122,6 +126,7 @@ impl PreloadEngine {
                     }
                 });
             }
+            self.make_way(runs.len());
             self.update_job_gauges(runs.len());
             tokio::select! {
                 // Comes first: a run that the stop has ended must not make room for another.
@@ -163,33 +168,42 @@ impl PreloadEngine {
         self: &Arc<Self>,
         spec: PreloadJobSpec,
     ) -> Result<(JobView, bool), PreloadEngineError> {
-        self.create_owned_job(spec, None).await
+        self.accept_job(OwnedPreloadJob { job: spec, ..OwnedPreloadJob::default() }, None).await
     }
 
-    /// Accepts a job of `owner`; `None`: an operator's. Returns whether it is a new one.
+    /// Accepts a job that a gateway passes on for `owner`. Returns whether it is a new one.
     pub async fn create_owned_job(
         self: &Arc<Self>,
-        spec: PreloadJobSpec,
-        owner: Option<JobOwner>,
+        job: OwnedPreloadJob,
+        owner: JobOwner,
     ) -> Result<(JobView, bool), PreloadEngineError> {
         // Those have places of their own.
-        if let Some(id) = spec.id.as_ref().filter(|id| owner.is_some() && id.starts_with(NOTIFIED))
-        {
+        if let Some(id) = job.job.id.as_ref().filter(|id| id.starts_with(NOTIFIED)) {
             return Err(SpecError::Id(id.clone()).into());
         }
+        let min = self.environment.options.settings.guest_bandwidth_min.0;
+        if let Some(asked) = job.job.bandwidth_bytes_per_second.filter(|asked| *asked < min) {
+            return Err(SpecError::GuestBandwidth { asked, min }.into());
+        }
+        self.accept_job(job, Some(owner)).await
+    }
+
+    async fn accept_job(
+        self: &Arc<Self>,
+        job: OwnedPreloadJob,
+        owner: Option<JobOwner>,
+    ) -> Result<(JobView, bool), PreloadEngineError> {
+        let OwnedPreloadJob { job: spec, tenant, judged_mounts } = job;
         let created_ms = self.created_now();
         PreloadPlan::new(&spec, &self.environment.mounts, created_ms)?;
         let id = spec.id.clone().unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
-        let record = PreloadJobRecord {
-            spec: PreloadJobSpec { id: Some(id.clone()), ..spec },
-            id: id.clone(),
-            owner,
-            created_ms,
-        };
+        let spec = PreloadJobSpec { id: Some(id.clone()), ..spec };
+        let record = PreloadJobRecord { id, owner, tenant, judged_mounts, spec, created_ms };
         let value = serde_json::to_vec(&record).unwrap_or_default();
         if value.len() > SPEC_BYTES_MAX {
             return Err(SpecError::Long { bytes: value.len(), max: SPEC_BYTES_MAX }.into());
         }
+        check_judged_mounts(&record, &self.environment.mounts)?;
         let taking = self.taking.clone().lock_owned().await;
         // The client may hang up from here on. This engine must still know what is in the store.
         let engine = self.clone();
@@ -328,13 +342,18 @@ impl PreloadEngine {
         });
     }
 
-    /// Ends waiting jobs whose deadline is over. Returns the time until the next one's deadline.
+    /// Ends waiting jobs whose deadline is over, and those that a `DELETE` stopped while they gave
+    /// their places back. Returns the time until the next one's deadline.
     fn end_overdue(self: &Arc<Self>) -> Option<Duration> {
         let waiting: Vec<Arc<PreloadJob>> =
             self.jobs.lock().values().filter(|job| job.is_waiting()).cloned().collect();
         let now = now_ms();
         let mut next: Option<u64> = None;
         for job in waiting {
+            if job.deleted.is_cancelled() {
+                self.end_waiting(&job, PreloadRunEnd::Deleted);
+                continue;
+            }
             match deadline_of(&job.record.spec) {
                 Ok(Some(deadline)) if deadline <= now => {
                     self.end_waiting(&job, PreloadRunEnd::Deadline)
@@ -347,31 +366,25 @@ impl PreloadEngine {
         next.map(Duration::from_millis)
     }
 
-    /// Returns the job to run next: one of the highest priority, of the owner of whom the fewest
-    /// run, the oldest. Jobs of notifications and those of owners leave one place to operators:
-    /// they may last as long as they like.
-    fn next(&self) -> Option<Arc<PreloadJob>> {
+    /// Begins the run of the waiting job whose turn it is.
+    fn begin_next(&self) -> Option<Arc<PreloadJob>> {
         let jobs = self.jobs.lock();
-        let is_guest =
-            |job: &PreloadJob| job.record.owner.is_some() || job.record.id.starts_with(NOTIFIED);
-        let guests = jobs.values().filter(|job| job.is_running() && is_guest(job)).count();
-        let has_place = guests
-            < (self.environment.options.settings.jobs_running_max as usize)
-                .saturating_sub(1)
-                .max(1);
-        let may_run = |job: &&Arc<PreloadJob>| job.is_waiting() && (has_place || !is_guest(job));
-        let waiting = jobs.values().filter(may_run);
-        let running_of = |owner: &Option<JobOwner>| match owner {
-            Some(_) => {
-                jobs.values().filter(|job| job.record.owner == *owner && job.is_running()).count()
-            }
-            None => 0,
-        };
-        let order = |job: &&Arc<PreloadJob>| {
-            let priority = std::cmp::Reverse(job.record.spec.priority);
-            (priority, running_of(&job.record.owner), job.record.created_ms)
-        };
-        waiting.min_by_key(order).filter(|job| job.try_begin_run()).cloned()
+        let next = JobTurns::new(jobs.values(), self.running_max()).next_job();
+        next.filter(|job| job.try_begin_run()).cloned()
+    }
+
+    /// Asks a guest's job to give its place back, if one of those who wait has fewer.
+    fn make_way(&self, running: usize) {
+        let jobs = self.jobs.lock();
+        let places = self.running_max();
+        let turns = JobTurns::new(jobs.values(), places);
+        if let Some(job) = turns.find_yielding_job(running >= places) {
+            job.give_way();
+        }
+    }
+
+    fn running_max(&self) -> usize {
+        self.environment.options.settings.jobs_running_max as usize
     }
 
     fn update_job_gauges(&self, running: usize) {

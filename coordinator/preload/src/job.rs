@@ -37,6 +37,8 @@ struct PreloadJobInner {
     turned: PreloadCounters,
     heard: WorkerLifeTracker,
     is_running: bool,
+    /// Asks the present run to give its place back.
+    giving_way: CancellationToken,
 }
 
 impl PreloadJob {
@@ -48,6 +50,7 @@ impl PreloadJob {
             turned: PreloadCounters::default(),
             heard,
             is_running: false,
+            giving_way: CancellationToken::new(),
         });
         Self { record, state, deleted: CancellationToken::new(), news: watch::Sender::new(0) }
     }
@@ -65,7 +68,10 @@ impl PreloadJob {
     pub(crate) fn try_begin_run(&self) -> bool {
         let mut state = self.state.lock();
         let begins = !state.is_running && !state.progress.state.is_over();
-        state.is_running |= begins;
+        if begins {
+            state.is_running = true;
+            state.giving_way = CancellationToken::new();
+        }
         begins
     }
 
@@ -80,6 +86,22 @@ impl PreloadJob {
 
     fn finish_run(&self) {
         self.state.lock().is_running = false;
+    }
+
+    /// Asks the present run to give its place back.
+    pub(crate) fn give_way(&self) {
+        self.state.lock().giving_way.cancel();
+    }
+
+    /// Returns whether the present run gives its place back.
+    pub(crate) fn is_giving_way(&self) -> bool {
+        let state = self.state.lock();
+        state.is_running && state.giving_way.is_cancelled()
+    }
+
+    /// Returns what tells the present run to give its place back.
+    pub(crate) fn giving_way(&self) -> CancellationToken {
+        self.state.lock().giving_way.clone()
     }
 
     /// Records what is persisted now, the previous page included.

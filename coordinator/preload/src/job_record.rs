@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use verbs3_protocol::{Epoch, WorkerId};
 
-use crate::api::{JobState, PreloadCounters, PreloadFailureSummary, PreloadJobSpec, PreloadPhase};
+use crate::api::{
+    JobState, JudgedMount, PreloadCounters, PreloadFailureSummary, PreloadJobSpec, PreloadPhase,
+};
 
 /// Who began a job with an access key of their own: the identity's name at the gateways. They see
 /// and end their own jobs alone.
@@ -19,6 +21,13 @@ pub(crate) struct PreloadJobRecord {
     pub(crate) id: String,
     /// `None`: an operator's.
     pub(crate) owner: Option<JobOwner>,
+    /// Tenant of the owner, if its gateway knows it.
+    #[serde(default)]
+    pub(crate) tenant: Option<String>,
+    /// What the owner's gateway judged. Kept, so that a coordinator with other mounts, or this one
+    /// after a change of them, does not resume what nobody judged.
+    #[serde(default)]
+    pub(crate) judged_mounts: Vec<JudgedMount>,
     pub(crate) spec: PreloadJobSpec,
     pub(crate) created_ms: u64,
 }

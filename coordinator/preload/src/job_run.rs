@@ -18,7 +18,8 @@ use crate::api::{
 };
 use crate::failure_file::{self, truncate_text};
 use crate::job::{PreloadJob, now_ms, sum_counters};
-use crate::job_record::{PreloadListCursor, PreloadProgress, WorkerLifeTracker};
+use crate::job_record::{PreloadJobRecord, PreloadListCursor, PreloadProgress, WorkerLifeTracker};
+use crate::judged_mounts::check_judged_mounts;
 use crate::load_object::PreloadItemError;
 use crate::metrics::ObjectOutcome;
 use crate::object_list::{self, PreloadListItem, PreloadListPage};
@@ -38,7 +39,11 @@ pub(crate) async fn run_job(environment: &RunEnvironment, job: &PreloadJob) {
     progress.state = JobState::Running;
     let ended = match environment.persist_progress(job, progress).await {
         Ok(()) => {
-            match PreloadPlan::new(&job.record.spec, &environment.mounts, job.record.created_ms) {
+            let PreloadJobRecord { spec, created_ms, .. } = &job.record;
+            let judged = check_judged_mounts(&job.record, &environment.mounts);
+            let plan =
+                judged.and_then(|()| Ok(PreloadPlan::new(spec, &environment.mounts, *created_ms)?));
+            match plan {
                 Ok(plan) => PreloadRun::new(environment, job, plan).run_all_phases().await,
                 Err(error) => PreloadRunEnd::Failed(error.to_string()),
             }
@@ -58,6 +63,15 @@ pub(crate) async fn conclude_job(
     let mut progress = job.progress_snapshot();
     (progress.state, progress.reason) = match ended {
         PreloadRunEnd::Interrupted => return,
+        PreloadRunEnd::GaveWay => {
+            progress.state = JobState::Queued;
+            // A job whose wait could not be persisted waits all the same. The next run reports the
+            // store's refusal.
+            let _ = environment.persist_progress(job, progress).await;
+            environment.metrics.places_given_back.inc();
+            tracing::info!(job = job.record.id, "a preload job gave its place back, and waits");
+            return;
+        }
         PreloadRunEnd::Through => judge_progress(&progress, &job.record.spec),
         PreloadRunEnd::Deadline => (JobState::Incomplete, Some("its deadline is over".to_owned())),
         PreloadRunEnd::Deleted => (JobState::Stopped, Some("it was stopped".to_owned())),
@@ -232,6 +246,7 @@ impl PreloadRun<'_> {
             () = self.environment.stop.cancelled() => Err(PreloadRunEnd::Interrupted),
             () = self.job.deleted.cancelled() => Err(PreloadRunEnd::Deleted),
             () = deadline => Err(PreloadRunEnd::Deadline),
+            () = self.giving_way.cancelled() => Err(PreloadRunEnd::GaveWay),
             done = work => Ok(done),
         }
     }

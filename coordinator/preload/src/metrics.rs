@@ -24,6 +24,8 @@ pub struct PreloadMetrics {
     /// Notifications whose objects were not loaded, because coordinator.preload.notified_jobs_max
     /// jobs of others wait or run.
     pub(crate) notified_refused: IntCounter,
+    /// Running jobs of guests that gave their places back to tenants with fewer, and wait again.
+    pub(crate) places_given_back: IntCounter,
     /// Objects that jobs went through, by what became of them.
     #[metric(labels(outcome))]
     pub(crate) objects: MetricFamily<ObjectOutcome, IntCounter>,

@@ -35,6 +35,11 @@ pub enum SpecError {
     SkipIfCached,
     #[error("bandwidth_bytes_per_second of 0 would load nothing; leave it out for no bound")]
     Bandwidth,
+    #[error(
+        "bandwidth_bytes_per_second of {asked} is below {min}, the least of a job that is begun \
+        with an access key (coordinator.preload.guest_bandwidth_min); ask for more, or leave it out"
+    )]
+    GuestBandwidth { asked: u64, min: u64 },
     #[error("deadline {0:?} is no time of the form 2026-11-22T08:00:00Z")]
     Deadline(String),
     #[error("metadata_only loads no bytes; leave out {0}")]

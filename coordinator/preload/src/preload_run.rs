@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use verbs3_pacing::TokenBucket;
 
 use crate::job::PreloadJob;
@@ -17,6 +18,8 @@ pub(crate) struct PreloadRun<'a> {
     pub(crate) plan: PreloadPlan,
     bucket: Option<Mutex<TokenBucket>>,
     began: Instant,
+    /// Cancelled when this run has to give its place back.
+    pub(crate) giving_way: CancellationToken,
     /// Pages of a short list, kept from the count for the load.
     pub(crate) counted: Mutex<ShortListCache>,
 }
@@ -34,7 +37,8 @@ impl<'a> PreloadRun<'a> {
         };
         let bucket = plan.bandwidth.map(new_bucket);
         let counted = Mutex::new(ShortListCache::new());
-        Self { environment, job, plan, bucket, began: Instant::now(), counted }
+        let (began, giving_way) = (Instant::now(), job.giving_way());
+        Self { environment, job, plan, bucket, began, giving_way, counted }
     }
 
     /// Waits until these bytes may be taken from a UFS.

@@ -28,6 +28,8 @@ pub(crate) enum PreloadRunEnd {
     Deleted,
     /// Another engine continues.
     Interrupted,
+    /// Its place goes to somebody who holds fewer. It waits for its next turn.
+    GaveWay,
     Failed(String),
 }
 

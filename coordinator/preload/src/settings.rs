@@ -23,6 +23,11 @@ pub struct CoordinatorPreloadSettings {
     /// key. Beyond it, it gets 429.
     #[setting(default = 4, range = 1..=1000)]
     pub jobs_per_owner_max: u32,
+    /// Smallest `bandwidth_bytes_per_second` of a job that was begun through a gateway with an
+    /// access key. A slower job would hold its place for ever, and is refused with 400. Operators'
+    /// jobs may be as slow as they like.
+    #[setting(default = "1MiB", range = "1KiB"..="1GiB")]
+    pub guest_bandwidth_min: ByteSize,
     /// Blocks of one UFS that all jobs together have workers load at once.
     #[setting(default = 64, range = 1..=65_536)]
     pub blocks_per_ufs_max: u32,

@@ -140,7 +140,7 @@ impl CoordinatorState {
                 PreloadJobSpec { action: PreloadJobAction::Unpin, ..spec }
             }
         };
-        self.begin_job(spec, None).await
+        self.begin_job(spec).await
     }
 
     async fn invalidate_objects(&self, asked: &CoordinatorRequest) -> HandlerResult {

@@ -9,10 +9,12 @@ use http::StatusCode;
 use schemars::json_schema;
 use tokio::time::Instant;
 use verbs3_coordinator_client::api::CoordinatorRefusalKind;
-use verbs3_preload::api::{JobView, JobsPage, PreloadJobAction, PreloadJobSpec, PreloadPriority};
+use verbs3_preload::api::{
+    JobView, JobsPage, OwnedPreloadJob, PreloadJobAction, PreloadJobSpec, PreloadPriority,
+};
 use verbs3_preload::{
-    JobOwner, JobStoreError, JobsPageToken, JobsPageTokenError, PAGE_JOBS_MAX, PreloadEngine,
-    PreloadEngineError,
+    JobOwner, JobStoreError, JobsPageToken, JobsPageTokenError, JudgedMountError, PAGE_JOBS_MAX,
+    PreloadEngine, PreloadEngineError,
 };
 
 use super::proven_lines::ProvenLine;
@@ -35,12 +37,25 @@ pub(super) fn preload_routes() -> Vec<Route> {
     let id = "Name of the job";
     vec![
         begins_job(Route::post("preload_create", "/v1/preload", |state, asked| {
-            async { state.begin_job(asked.parse_body()?, asked_owner(asked)).await }.boxed()
+            async {
+                match asked_owner(asked) {
+                    Some(owner) => state.begin_owned_job(asked.parse_body()?, owner).await,
+                    None => state.begin_job(asked.parse_body()?).await,
+                }
+            }
+            .boxed()
         }))
         .of_owners()
         .refuses(StatusCode::FORBIDDEN, "A job with an owner asks for what is an operator's")
         .summary("Begin a job, or find the one of this id")
-        .takes::<PreloadJobSpec>()
+        .takes_as(|generator| {
+            let job = generator.subschema_for::<PreloadJobSpec>();
+            let owned = generator.subschema_for::<OwnedPreloadJob>();
+            json_schema!({
+                "description": "A job; with `owner`, what a gateway makes of it",
+                "anyOf": [job, owned],
+            })
+        })
         .in_query::<String>("owner", OWNER),
         Route::get("preload_list", "/v1/preload", |state, asked| state.list_jobs(asked).boxed())
             .of_owners()
@@ -108,26 +123,24 @@ pub(super) fn begins_job(route: Route) -> Route {
     route
         .answers::<JobView>(StatusCode::OK, "The job of this id, which is there already")
         .answers::<JobView>(StatusCode::CREATED, "The new job")
-        .refuses(StatusCode::CONFLICT, "Another job has this id")
+        .refuses(
+            StatusCode::CONFLICT,
+            "Another job has this id, or a mount means something else here than at the gateway",
+        )
         .refuses(StatusCode::TOO_MANY_REQUESTS, "The owner has as many jobs as one may have")
 }
 
 impl CoordinatorState {
-    pub(super) async fn begin_job(
-        &self,
-        spec: PreloadJobSpec,
-        owner: Option<JobOwner>,
-    ) -> HandlerResult {
-        if let Some(why) = owner.as_ref().and_then(|_| operators_part(&spec)) {
+    /// Begins an operator's job.
+    pub(super) async fn begin_job(&self, spec: PreloadJobSpec) -> HandlerResult {
+        answer_created(self.require_engine().await?.create_job(spec).await)
+    }
+
+    async fn begin_owned_job(&self, job: OwnedPreloadJob, owner: JobOwner) -> HandlerResult {
+        if let Some(why) = operators_part(&job.job) {
             return Err(forbidden_response(why));
         }
-        let created = self.require_engine().await?.create_owned_job(spec, owner).await;
-        let (view, is_new) = created.map_err(|error| preload_refusal(&error))?;
-        if is_new {
-            tracing::info!(job = view.id, "a preload job was taken in");
-        }
-        let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-        Ok(CoordinatorResponse::from_json(status, &view))
+        answer_created(self.require_engine().await?.create_owned_job(job, owner).await)
     }
 
     async fn list_jobs(&self, asked: &CoordinatorRequest) -> HandlerResult {
@@ -203,6 +216,15 @@ impl CoordinatorState {
     }
 }
 
+fn answer_created(created: Result<(JobView, bool), PreloadEngineError>) -> HandlerResult {
+    let (view, is_new) = created.map_err(|error| preload_refusal(&error))?;
+    if is_new {
+        tracing::info!(job = view.id, "a preload job was taken in");
+    }
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(CoordinatorResponse::from_json(status, &view))
+}
+
 /// On whose behalf a gateway asks. `None`: an operator asks.
 fn asked_owner(asked: &CoordinatorRequest) -> Option<JobOwner> {
     asked.query_text("owner").map(JobOwner)
@@ -240,9 +262,14 @@ fn page_token(asked: &CoordinatorRequest) -> Result<Option<JobsPageToken>, Coord
 
 pub(super) fn preload_refusal(error: &PreloadEngineError) -> CoordinatorResponse {
     let (status, kind) = match error {
-        PreloadEngineError::Spec(_) | PreloadEngineError::Store(JobStoreError::Refused(_)) => {
+        PreloadEngineError::Spec(_)
+        | PreloadEngineError::Judged(JudgedMountError::Spec(_))
+        | PreloadEngineError::Store(JobStoreError::Refused(_)) => {
             (StatusCode::BAD_REQUEST, CoordinatorRefusalKind::Malformed)
         }
+        PreloadEngineError::Judged(
+            JudgedMountError::Other { .. } | JudgedMountError::Unsaid(_),
+        ) => (StatusCode::CONFLICT, CoordinatorRefusalKind::OtherMounts),
         PreloadEngineError::Other(_) | PreloadEngineError::Store(JobStoreError::Exists(_)) => {
             (StatusCode::CONFLICT, CoordinatorRefusalKind::Taken)
         }
@@ -257,4 +284,29 @@ pub(super) fn preload_refusal(error: &PreloadEngineError) -> CoordinatorResponse
         }
     };
     CoordinatorResponse::refuse_request(status, kind, error.to_string())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use verbs3_preload::SpecError;
+
+    use super::*;
+
+    #[test]
+    fn other_mounts_than_the_gateways_are_a_conflict() {
+        let other = JudgedMountError::Other { mount: "part".into(), what: "bucket".into() };
+        for refused in [other, JudgedMountError::Unsaid("part".into())] {
+            let answer = preload_refusal(&PreloadEngineError::Judged(refused));
+            let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+            assert_eq!(
+                (answer.status, &body["kind"]),
+                (StatusCode::CONFLICT, &"other_mounts".into())
+            );
+            assert!(body["reason"].as_str().unwrap().contains("[[mount]] part"), "{body}");
+        }
+        let malformed = JudgedMountError::Spec(SpecError::Nothing);
+        let answer = preload_refusal(&PreloadEngineError::Judged(malformed));
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    }
 }

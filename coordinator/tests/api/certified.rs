@@ -289,7 +289,7 @@ async fn every_change_has_a_line_in_the_audit_log() {
     assert_eq!(ask(&worker, "POST", "/v1/workers/audited/undrain").await, "Forbidden");
     assert_eq!(ask(&operator, "DELETE", "/v1/workers/nobody").await, "Unknown");
     let plain = stage.client_with(None, &stage.running.url.replace("https://", "http://"));
-    let job = serde_json::json!({ "id": "night\n22", "paths": ["s3://train/a"] });
+    let job = serde_json::json!({ "job": { "id": "night\n22", "paths": ["s3://train/a"] } });
     let _ = plain
         .post_json::<_, serde_json::Value>("/v1/preload?owner=audited", &job, Duration::ZERO)
         .await;
@@ -437,10 +437,17 @@ async fn a_gateway_begins_no_job_that_is_an_operators() {
     ] {
         let mut job = part;
         job["prefixes"] = serde_json::json!(["s3://train/"]);
+        let job = serde_json::json!({ "job": job });
         let path = "/v1/preload?owner=anybody";
         let begun = gateway.post_json::<_, serde_json::Value>(path, &job, Duration::ZERO).await;
         let refusal = begun.unwrap_err().refusal_kind();
         assert_eq!(refusal, Some(CoordinatorRefusalKind::Forbidden), "{job}");
     }
+    // Nor one of which it does not say by which mounts it was judged.
+    let bare = serde_json::json!({ "prefixes": ["s3://train/"] });
+    let path = "/v1/preload?owner=anybody";
+    let begun = gateway.post_json::<_, serde_json::Value>(path, &bare, Duration::ZERO).await;
+    let refusal = begun.unwrap_err().refusal_kind();
+    assert_eq!(refusal, Some(CoordinatorRefusalKind::Malformed));
     stage.running.coordinator.shutdown().await;
 }

@@ -1,16 +1,20 @@
 //! Judges a request about preload jobs, and makes of it what the coordinators are asked.
 //!
 //! What is passed on is written anew from what was judged: a document that two readers could take
-//! differently would let its sender past the rights.
+//! differently would let its sender past the rights. It goes with what each mount stands for here:
+//! coordinators have mounts of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{PATH, PreloadAnswer, PreloadQuestion, refuse};
 use crate::auth::AuthIdentity;
-use crate::mount::MountTable;
+use crate::mount::{MountTable, MountedBucket};
 use crate::operation_table::AccessRight;
 
 /// Parameters of questions that are passed on.
@@ -85,7 +89,8 @@ fn is_job_id(id: &str) -> bool {
     !id.is_empty() && id.len() <= 64 && !id.starts_with('.') && id.bytes().all(fits)
 }
 
-/// Judges a job's description, and writes it anew.
+/// Judges a job's description. Writes it anew, with the owner's tenant and the mounts it was judged
+/// by.
 fn judge_job(
     body: &[u8],
     identity: &AuthIdentity,
@@ -110,6 +115,7 @@ fn judge_job(
             return Err(denied(reason));
         }
     }
+    let mut judged = BTreeMap::new();
     for list in ["paths", "prefixes"] {
         let named = match spec.get(list) {
             None => continue,
@@ -117,25 +123,46 @@ fn judge_job(
             Some(_) => return Err(malformed(&format!("{list} is no list"))),
         };
         for path in named {
-            let text = path.as_str().and_then(|path| path.strip_prefix("s3://"));
-            let (bucket, key) = text
-                .map(|rest| rest.split_once('/').unwrap_or((rest, "")))
-                .ok_or_else(|| malformed(&format!("{path} is not s3://BUCKET/KEY")))?;
-            let may_warm = mounts
-                .resolve_bucket(bucket)
-                .is_some_and(|mount| identity.allows_right(&mount.name, key, AccessRight::warm));
-            if !may_warm {
-                return Err(denied(&format!(
-                    "{path} needs the right \"warm\" in the gateway's identities file"
-                )));
-            }
+            let (bucket, mount) = judge_path(path, identity, mounts)?;
+            judged.insert(bucket.to_owned(), mount);
         }
     }
     // Sent to one coordinator after the other, it stays one job.
     if spec.get("id").is_none_or(Value::is_null) {
         spec.insert("id".to_owned(), format!("{:016x}", rand::random::<u64>()).into());
     }
-    Ok(Value::Object(spec).to_string().into())
+    let judged_mounts: Vec<Value> = judged
+        .into_iter()
+        .map(|(name, mount)| {
+            let (store, bucket, prefix) = (mount.ufs.store_name(), &mount.bucket, &mount.prefix);
+            json!({ "mount": name, "store": store, "bucket": bucket, "prefix": prefix })
+        })
+        .collect();
+    let tenant = identity.tenant().tenant_name();
+    let job = json!({ "job": spec, "tenant": tenant, "judged_mounts": judged_mounts });
+    Ok(job.to_string().into())
+}
+
+/// Judges one path of a job. Returns the bucket that it names, and the mount it was judged by.
+fn judge_path<'a>(
+    path: &'a Value,
+    identity: &AuthIdentity,
+    mounts: &MountTable,
+) -> Result<(&'a str, Arc<MountedBucket>), PreloadAnswer> {
+    let text = path.as_str().and_then(|path| path.strip_prefix("s3://"));
+    let (bucket, key) =
+        text.map(|rest| rest.split_once('/').unwrap_or((rest, ""))).ok_or_else(|| {
+            let reason = format!("{path} is not s3://BUCKET/KEY");
+            refuse(StatusCode::BAD_REQUEST, "malformed", &reason)
+        })?;
+    let mount = mounts
+        .resolve_bucket(bucket)
+        .filter(|mount| identity.allows_right(&mount.name, key, AccessRight::warm));
+    let mount = mount.ok_or_else(|| {
+        let reason = format!("{path} needs the right \"warm\" in the gateway's identities file");
+        refuse(StatusCode::FORBIDDEN, "denied", &reason)
+    })?;
+    Ok((bucket, mount))
 }
 
 #[cfg(test)]

@@ -52,15 +52,22 @@ async fn a_signed_job_reaches_the_coordinators_in_its_senders_name() {
     assert_eq!(answer.headers["content-type"], "application/json");
     let seen = Request::new("GET", "/v1/preload/a").query("news=3&wait_ms=10");
     assert_eq!(stage.send(&seen, b"").await.status, 201);
-    let asked: Vec<(String, String, Vec<u8>)> = std::mem::take(&mut *jobs.0.lock())
-        .into_iter()
-        .map(|asked| (asked.method.to_string(), asked.path_and_query, asked.body.to_vec()))
-        .collect();
+    let asked = std::mem::take(&mut *jobs.0.lock());
+    let questions: Vec<(&str, &str)> =
+        asked.iter().map(|asked| (asked.method.as_str(), asked.path_and_query.as_str())).collect();
     let expected = [
-        ("POST".to_owned(), "/v1/preload?owner=owner".to_owned(), JOB.as_bytes().to_vec()),
-        ("GET".to_owned(), "/v1/preload/a?owner=owner&news=3&wait_ms=10".to_owned(), Vec::new()),
+        ("POST", "/v1/preload?owner=owner"),
+        ("GET", "/v1/preload/a?owner=owner&news=3&wait_ms=10"),
     ];
-    assert_eq!(asked, expected);
+    assert_eq!(questions, expected);
+    assert!(asked[1].body.is_empty());
+    let passed: serde_json::Value = serde_json::from_slice(&asked[0].body).unwrap();
+    let job: serde_json::Value = serde_json::from_str(JOB).unwrap();
+    assert_eq!((&passed["job"], &passed["tenant"]), (&job, &"owner".into()));
+    // What the gateway judged goes with it: coordinators have mounts of their own.
+    let judged = passed["judged_mounts"].as_array().unwrap();
+    assert_eq!(judged.len(), 1);
+    assert_eq!((&judged[0]["mount"], &judged[0]["bucket"]), (&"data".into(), &"data".into()));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use verbs3_preload::api::{JobState, PreloadByteRange, PreloadFailure, PreloadJob
 use verbs3_preload::{JobOwner, MemoryJobs, PreloadEngineError, PreloadOptions};
 
 use crate::bed::{Bed, below, over, run};
+use crate::guests::owned;
 
 fn jobs() -> Arc<MemoryJobs> {
     Arc::new(MemoryJobs::default())
@@ -292,36 +293,39 @@ async fn an_owner_sees_its_own_jobs_and_takes_no_more_than_its_share() {
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
     bed.store.stalls_after.store(1, Ordering::SeqCst);
     bed.put("stuck", 5);
-    let owner = |name: &str| Some(JobOwner(name.to_owned()));
+    let owner = |name: &str| JobOwner(name.to_owned());
     let job = |id: &str| PreloadJobSpec { id: Some(id.into()), ..below("stuck") };
     for id in ["a1", "a2", "a3"] {
-        let (view, _) = engine.create_owned_job(job(id), owner("a")).await.unwrap();
+        let (view, _) = engine.create_owned_job(owned(job(id)), owner("a")).await.unwrap();
         assert_eq!(view.owner.as_deref(), Some("a"));
     }
-    let full = engine.create_owned_job(job("a4"), owner("a")).await.unwrap_err();
+    let full = engine.create_owned_job(owned(job("a4")), owner("a")).await.unwrap_err();
     assert!(matches!(full, PreloadEngineError::OwnerFull(3)), "{full}");
     // The same job again is the same job; another owner's is another's, and so is an operator's.
-    assert!(!engine.create_owned_job(job("a1"), owner("a")).await.unwrap().1);
-    for other in [owner("b"), None] {
-        let taken = engine.create_owned_job(job("a1"), other).await.unwrap_err();
+    assert!(!engine.create_owned_job(owned(job("a1")), owner("a")).await.unwrap().1);
+    for taken in [
+        engine.create_owned_job(owned(job("a1")), owner("b")).await.unwrap_err(),
+        engine.create_job(job("a1")).await.unwrap_err(),
+    ] {
         assert!(matches!(taken, PreloadEngineError::Other(_)), "{taken}");
     }
-    let posing = engine.create_owned_job(job("notified-1"), owner("b")).await.unwrap_err();
+    let posing = engine.create_owned_job(owned(job("notified-1")), owner("b")).await.unwrap_err();
     assert!(matches!(posing, PreloadEngineError::Spec(_)), "{posing}");
-    engine.create_owned_job(job("b1"), owner("b")).await.unwrap();
+    engine.create_owned_job(owned(job("b1")), owner("b")).await.unwrap();
     engine.create_job(job("mine")).await.unwrap();
     let ids = |owner: Option<JobOwner>| {
         let page = engine.jobs_page(owner.as_ref(), None, 100);
         page.jobs.into_iter().map(|view| view.id).collect::<Vec<_>>()
     };
-    assert_eq!(ids(owner("a")), ["a3", "a2", "a1"]);
-    assert_eq!(ids(owner("b")), ["b1"]);
-    assert!(ids(owner("c")).is_empty());
+    assert_eq!(ids(Some(owner("a"))), ["a3", "a2", "a1"]);
+    assert_eq!(ids(Some(owner("b"))), ["b1"]);
+    assert!(ids(Some(owner("c"))).is_empty());
     assert_eq!(ids(None)[..5], ["mine", "b1", "a3", "a2", "a1"]);
-    let a = JobOwner("a".to_owned());
+    let a = owner("a");
     assert!(engine.is_owned_by("a1", &a) && !engine.is_owned_by("b1", &a));
     assert!(!engine.is_owned_by("mine", &a) && !engine.is_owned_by("none", &a));
-    // Two of three places are a's: one stays for operators. The next free one is not, though a's waiting job is the oldest.
+    // Two of three places are for owners: one stays for operators. One of the two is b's, though
+    // a's waiting jobs are older.
     engine.end_job("a1").await.unwrap();
     while engine.get("b1", None, Duration::ZERO).await.unwrap().state != JobState::Running {
         tokio::task::yield_now().await;

@@ -4,6 +4,7 @@
 mod bed;
 mod cut;
 mod ends;
+mod guests;
 mod jobs;
 mod objects;
 mod pages;

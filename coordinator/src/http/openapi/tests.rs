@@ -12,9 +12,9 @@ use verbs3_coordinator_client::api::{
 use verbs3_coordinator_client::hot_blocks::{HotBlockView, HotView};
 use verbs3_coordinator_client::proof::ProofRecipient;
 use verbs3_preload::api::{
-    BlockView, InvalidationRequest, JobState, JobView, JobsPage, NotificationSummary, ObjectView,
-    PlaceView, PreloadByteRange, PreloadCounters, PreloadFailure, PreloadFailureSummary,
-    PreloadJobSpec, PreloadPhase, PreloadSelection,
+    BlockView, InvalidationRequest, JobState, JobView, JobsPage, JudgedMount, NotificationSummary,
+    ObjectView, OwnedPreloadJob, PlaceView, PreloadByteRange, PreloadCounters, PreloadFailure,
+    PreloadFailureSummary, PreloadJobSpec, PreloadPhase, PreloadSelection,
 };
 use verbs3_protocol::{Epoch, WorkerId};
 
@@ -172,9 +172,19 @@ fn samples() -> BTreeMap<&'static str, Value> {
         recipient: Some(ProofRecipient("0".repeat(32))),
         left_ms: Some(1),
     };
+    let judged = JudgedMount {
+        mount: "m".into(),
+        store: "s@01234567".into(),
+        bucket: "b".into(),
+        prefix: "p/".into(),
+    };
+    let owned =
+        OwnedPreloadJob { job: job.spec.clone(), tenant: some("t"), judged_mounts: vec![judged] };
     BTreeMap::from([
         ("PreloadByteRange", value(job.spec.ranges[0])),
         ("PreloadJobSpec", value(&job.spec)),
+        ("OwnedPreloadJob", value(&owned)),
+        ("JudgedMount", value(&owned.judged_mounts[0])),
         ("PreloadJobAction", value(job.spec.action)),
         ("PreloadTier", value(job.spec.tier)),
         ("PreloadPriority", value(job.spec.priority)),

@@ -26,9 +26,16 @@ impl Judge {
             name = "lab & co"
             access_key = "AKLAB"
             secret_key = "0123456789abcdef"
+            tenant = "vision"
             [[identity.allow]]
             mount = "train"
             prefix = "2026/"
+            rights = ["warm"]
+            [[identity.allow]]
+            mount = "part"
+            rights = ["warm"]
+            [[identity.allow]]
+            mount = "open-1"
             rights = ["warm"]
             [[identity.allow]]
             mount = "other"
@@ -50,7 +57,14 @@ impl Judge {
             read_only: false,
             cached: true,
         };
-        let mounts = MountTable::new(vec![mount("train"), mount("other")]).unwrap();
+        let part = MountedBucket {
+            bucket: "data".into(),
+            prefix: "a/".into(),
+            volume: verbs3_protocol::ObjectVolume::new("local", "data"),
+            ..mount("part")
+        };
+        let mounts = MountTable::new(vec![mount("train"), mount("other"), part]).unwrap();
+        let mounts = mounts.with_open(mount("all"));
         Self { identities, mounts, _folder: folder }
     }
 
@@ -66,10 +80,15 @@ impl Judge {
         })
     }
 
-    fn begin(&self, body: &str) -> Result<Value, u16> {
+    /// Returns what is passed on of a job.
+    fn pass_on(&self, body: &str) -> Result<Value, u16> {
         let question = self.ask(Method::POST, PATH, body)?;
         assert_eq!(question.path_and_query, "/v1/preload?owner=lab%20%26%20co");
         Ok(serde_json::from_slice(&question.body).unwrap())
+    }
+
+    fn begin(&self, body: &str) -> Result<Value, u16> {
+        Ok(self.pass_on(body)?["job"].clone())
     }
 }
 
@@ -112,6 +131,33 @@ async fn a_job_may_name_what_its_owner_may_warm_and_nothing_else() {
     ] {
         assert_eq!(judge.begin(bad), Err(status), "{bad}");
     }
+}
+
+/// A coordinator may take a mount for something else. It has to hear what was judged.
+#[tokio::test]
+async fn what_each_mount_stands_for_goes_with_the_job() {
+    let judge = Judge::new();
+    let job = r#"{"paths": ["s3://part/k", "s3://train/2026/a", "s3://part/l"],
+        "prefixes": ["s3://open-1/x/", "s3://train/2026/"]}"#;
+    let passed = judge.pass_on(job).unwrap();
+    assert_eq!(passed["tenant"], "vision");
+    let judged = |mount: &str, bucket: &str, prefix: &str| json!({ "mount": mount, "store": "local", "bucket": bucket, "prefix": prefix });
+    let expected = [
+        judged("open-1", "open-1", ""),
+        judged("part", "data", "a/"),
+        judged("train", "train", ""),
+    ];
+    assert_eq!(passed["judged_mounts"], Value::from(expected.to_vec()));
+}
+
+/// What a client says of mounts or tenants reaches the coordinators as a part of its job, which
+/// has no such fields. They refuse it.
+#[tokio::test]
+async fn nobody_says_what_was_judged_but_the_gateway() {
+    let forged = r#"{"paths": ["s3://part/k"], "tenant": "other", "judged_mounts": []}"#;
+    let passed = Judge::new().pass_on(forged).unwrap();
+    assert_eq!((&passed["tenant"], &passed["job"]["tenant"]), (&"vision".into(), &"other".into()));
+    assert_eq!(passed["judged_mounts"].as_array().unwrap().len(), 1);
 }
 
 /// A reader that takes the first of two members would see another job than the one judged.
