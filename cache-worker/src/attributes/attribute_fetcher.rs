@@ -3,6 +3,9 @@
 //! known or guessed to fit: only the answer to a full GET shows by itself that the object has no
 //! checksums. Where a ranged GET is sent and checksums are wanted, a HEAD is sent beside it.
 //!
+//! Each request has a turn at its store, which tenants share. Nobody waits for one while its own GET
+//! could not go on without that: a HEAD beside a GET takes a turn that is free, or comes after it.
+//!
 //! Tasks belong to the worker: a reader that leaves does not cancel the check for its other
 //! waiters.
 
@@ -29,7 +32,7 @@ use super::{AttributeCheckOutcome, AttributeQuery, identity};
 use crate::call_trace::ask_ufs;
 use crate::clock::WorkerClock;
 use crate::digest::KeyedDigester;
-use crate::fill::{PageFillError, PageFiller, RunInterest, to_ufs_answer};
+use crate::fill::{CheckPermit, PageFillError, PageFiller, RunInterest, to_ufs_answer};
 use crate::metrics::{AttributesFound, BusyReason, UfsRequestKind, WorkerMetrics};
 use crate::tasks::WorkerTaskSet;
 
@@ -290,7 +293,9 @@ impl AttributeFetcher {
         let read =
             ReadObject { range: Some(range), ..build_read_request(subject, needs.checksums) };
         let mut get = pin!(ask_ufs(ufs, "GetObject", ufs.read(read)));
-        let head = needs.checksums.then(|| self.ask_checksums(subject));
+        let free_turn = || self.filler.try_check_permit(ufs, subject.account);
+        let head_turn = needs.checksums.then(free_turn).flatten();
+        let head = head_turn.map(|turn| self.ask_checksums(subject, turn));
         let mut head = pin!(maybe_done(OptionFuture::from(head)));
         let answered = tokio::select! {
             answered = get.as_mut() => answered,
@@ -301,7 +306,9 @@ impl AttributeFetcher {
             // The object is empty, or ends before the first wanted byte: only its attributes can be
             // requested.
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => {
+                // Both turns are given back before another one is waited for.
                 drop(turn);
+                head.set(maybe_done(OptionFuture::from(None)));
                 return self.ask_head(subject, needs).await;
             }
             Err(error) => return refused_by_ufs(error),
@@ -324,15 +331,24 @@ impl AttributeFetcher {
             return UfsAttributeAnswer::Present(attributes, coming);
         }
         head.as_mut().await;
-        match head.take_output().flatten() {
-            Some(head) => add_checksums(subject.version_id.as_deref(), head, attributes, coming),
-            None => UfsAttributeAnswer::Present(attributes, coming),
-        }
+        let head = match head.take_output().flatten() {
+            Some(head) => head,
+            // The pages are on their way, with a turn that does not wait for this one.
+            None => match self.filler.acquire_check_permit(ufs, subject.account).await {
+                Ok(turn) => self.ask_checksums(subject, turn).await,
+                Err(failure) => return refused_by(&failure),
+            },
+        };
+        add_checksums(subject.version_id.as_deref(), head, attributes, coming)
     }
 
     /// Asks for the checksums of the version that is there now. It need not be that of a GET beside
     /// it: versions have to be compared.
-    async fn ask_checksums(&self, subject: &AttributeQuery) -> Result<ObjectHead, UfsError> {
+    async fn ask_checksums(
+        &self,
+        subject: &AttributeQuery,
+        _turn: CheckPermit,
+    ) -> Result<ObjectHead, UfsError> {
         self.metrics.ufs_requests[UfsRequestKind::Head].inc();
         let ufs = &subject.source.ufs;
         let head = ufs.head_object(build_read_request(subject, true));
@@ -357,8 +373,12 @@ impl AttributeFetcher {
         subject: &AttributeQuery,
         needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
-        self.metrics.ufs_requests[UfsRequestKind::Head].inc();
         let ufs = &subject.source.ufs;
+        let _turn = match self.filler.acquire_check_permit(ufs, subject.account).await {
+            Ok(turn) => turn,
+            Err(failure) => return refused_by(&failure),
+        };
+        self.metrics.ufs_requests[UfsRequestKind::Head].inc();
         let head = ufs.head_object(build_read_request(subject, needs.checksums));
         let error = match ask_ufs(ufs, "HeadObject", head).await {
             Ok(head) => return answer_from_head(subject, &head, needs.checksums),

@@ -163,6 +163,8 @@ pub(super) const WRITE: WriteId = WriteId { gateway: 1, sequence: 1 };
 pub(super) struct BedWorker {
     pub(super) settings: WorkerSettings,
     pub(super) askers: WorkerAskers,
+    /// Requests that the store's client sends at once; `None`: its default.
+    pub(super) store_requests_max: Option<u32>,
 }
 
 /// The default settings but for these; it answers any asker.
@@ -205,6 +207,9 @@ impl Bed {
         let (clock, arena) = (Arc::new(ManualWorkerClock::default()), map(mebibytes));
         let mut settings = UfsSettings::with_name("main");
         settings.retries.attempts_max = 1;
+        if let Some(requests_max) = worker.store_requests_max {
+            settings.limits.requests_in_flight_max = requests_max;
+        }
         let ufs = Ufs::new(store.clone(), settings);
         let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
         let parts = WorkerParts {
