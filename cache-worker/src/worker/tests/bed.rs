@@ -279,15 +279,20 @@ impl Bed {
     }
 
     pub(super) async fn announce(&self, key: &str, write: WriteId, uncertain_ms: u64) -> Got {
-        let keys = vec![key.to_owned()];
-        self.ask(WorkerRequest::Announce(AnnounceMessage {
-            volume: volume(),
-            keys,
-            write,
-            epoch: Epoch(1),
-            uncertain_ms,
-        }))
-        .await
+        self.announce_for(None, vec![key.to_owned()], write, uncertain_ms).await
+    }
+
+    /// Announces a write of several keys for a tenant.
+    pub(super) async fn announce_for(
+        &self,
+        tenant: Option<TenantTag>,
+        keys: Vec<String>,
+        write: WriteId,
+        uncertain_ms: u64,
+    ) -> Got {
+        let (volume, epoch) = (volume(), Epoch(1));
+        let announce = AnnounceMessage { volume, keys, write, epoch, uncertain_ms };
+        collect(self.call_for(tenant, &WorkerRequest::Announce(announce))).await.unwrap()
     }
 
     pub(super) async fn report(&self, key: &str, write: WriteId, outcome: WriteOutcome) -> Got {
