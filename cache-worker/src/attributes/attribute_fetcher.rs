@@ -9,14 +9,16 @@
 //! Tasks belong to the worker: a reader that leaves does not cancel the check for its other
 //! waiters.
 
+mod store_answers;
+
 use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::Arc;
 
 use futures::future::{OptionFuture, maybe_done};
 use tokio_util::sync::CancellationToken;
-use verbs3_protocol::{HeadAttributes, KeyGeneration, RefusalKind, WorkerRefusal};
-use verbs3_ufs::{ObjectHead, ObjectStream, RawAnswer, ReadObject, UfsError};
+use verbs3_protocol::{HeadAttributes, KeyGeneration, RefusalKind};
+use verbs3_ufs::{ObjectHead, ObjectStream, ReadObject, UfsError};
 
 use super::attribute_cache::{
     AnswerRequirements, AttributeCache, AttributeCacheEntry, ObjectPresence,
@@ -35,6 +37,9 @@ use crate::digest::KeyedDigester;
 use crate::fill::{CheckPermit, PageFillError, PageFiller, RunInterest, to_ufs_answer};
 use crate::metrics::{AttributesFound, BusyReason, UfsRequestKind, WorkerMetrics};
 use crate::tasks::WorkerTaskSet;
+use store_answers::{
+    UfsAttributeAnswer, add_checksums, answer_from_head, beyond_ranges, refused_by, refused_by_ufs,
+};
 
 /// The single-flight fetcher of attributes from a UFS.
 pub(crate) struct AttributeFetcher {
@@ -49,21 +54,6 @@ pub(crate) struct AttributeFetcher {
     pub(crate) tasks: WorkerTaskSet,
     pub(crate) stop: CancellationToken,
     pub(crate) metrics: WorkerMetrics,
-}
-
-/// The UFS's answer, before it is decided whether it may be cached.
-enum UfsAttributeAnswer {
-    Present(HeadAttributes, Option<RunInterest>),
-    Absent(RawAnswer),
-    /// Two answers of the UFS contradict each other: the object changes under the check.
-    Changing,
-    Refused(WorkerRefusal),
-}
-
-impl UfsAttributeAnswer {
-    fn refused(kind: RefusalKind, reason: &impl ToString) -> Self {
-        Self::Refused(WorkerRefusal { kind, reason: reason.to_string() })
-    }
 }
 
 impl AttributeFetcher {
@@ -408,57 +398,6 @@ impl AttributeFetcher {
     }
 }
 
-/// Adds the checksums that a ranged answer lacks. If the UFS does not give them, the object is
-/// answered without.
-fn add_checksums(
-    version_id: Option<&str>,
-    head: Result<ObjectHead, UfsError>,
-    got: HeadAttributes,
-    coming: Option<RunInterest>,
-) -> UfsAttributeAnswer {
-    match head {
-        Ok(head) => match identity::stated_version(&head).cacheable_version(version_id) {
-            // A HEAD may have fewer headers than the GET, and clients of a GET need all of them.
-            Ok(version) if version == got.version => match identity::with_checksums(got, &head) {
-                Some(attributes) => UfsAttributeAnswer::Present(attributes, coming),
-                None => UfsAttributeAnswer::Changing,
-            },
-            _ => UfsAttributeAnswer::Changing,
-        },
-        Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
-            UfsAttributeAnswer::Changing
-        }
-        Err(_) => UfsAttributeAnswer::Present(got, coming),
-    }
-}
-
-/// Refuses an object whose later blocks can't be requested: its UFS ignores `Range`, and would send
-/// all the bytes before them first.
-fn beyond_ranges(subject: &AttributeQuery, head: &ObjectHead) -> Option<UfsAttributeAnswer> {
-    let start_max =
-        subject.source.ufs.range_start_max().filter(|&start_max| head.bytes > start_max)?;
-    let reason = format!(
-        "the ufs ignores Range, and the object has more than {start_max} bytes (skip_bytes_max)"
-    );
-    Some(UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &reason))
-}
-
-fn answer_from_head(
-    subject: &AttributeQuery,
-    head: &ObjectHead,
-    checksums: bool,
-) -> UfsAttributeAnswer {
-    if let Some(refused) = beyond_ranges(subject, head) {
-        return refused;
-    }
-    match identity::stated_version(head).cacheable_version(subject.version_id.as_deref()) {
-        Ok(version) => {
-            UfsAttributeAnswer::Present(identity::build_attributes(head, version, checksums), None)
-        }
-        Err(error) => UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
-    }
-}
-
 fn build_read_request(subject: &AttributeQuery, checksums: bool) -> ReadObject {
     ReadObject {
         bucket: subject.source.bucket.clone(),
@@ -468,27 +407,6 @@ fn build_read_request(subject: &AttributeQuery, checksums: bool) -> ReadObject {
         range: None,
         checksums,
     }
-}
-
-fn refused_by(failure: &PageFillError) -> UfsAttributeAnswer {
-    UfsAttributeAnswer::refused(failure.refusal_kind(), failure)
-}
-
-fn refused_by_ufs(error: UfsError) -> UfsAttributeAnswer {
-    let error = match error {
-        UfsError::Answer { answer: raw, .. } if raw.status.as_u16() == 404 => {
-            return UfsAttributeAnswer::Absent(*raw);
-        }
-        error => error,
-    };
-    let kind = match &error {
-        UfsError::Answer { answer: raw, .. } => RefusalKind::Ufs(to_ufs_answer(raw)),
-        // The gateway passes on whatever the store says. The cache can't rely on it.
-        UfsError::Untrusted { .. } | UfsError::Changed { .. } => RefusalKind::Uncacheable,
-        UfsError::Throttled { .. } => RefusalKind::Busy,
-        UfsError::Unreachable { .. } | UfsError::Truncated { .. } => RefusalKind::UfsUnreachable,
-    };
-    UfsAttributeAnswer::refused(kind, &error)
 }
 
 /// The guard of a task that sends an object's checks. When the task ends, for any reason, the
