@@ -1,10 +1,12 @@
 //! Object attributes and absences that are known, and the right to answer from them.
 //!
-//! Owns generations and open writes (`coherence_table`), the answers and their ages
+//! Owns generations and open writes (`coherence_table`), how tenants share their places
+//! (`account_places`), what lost writes leave (`doubt_tracker`, `write_scopes`), the answers and their ages
 //! (`attribute_cache`), the checks at the UFS (`check_table`, `attribute_fetcher`), and the leases
 //! that let gateways answer by themselves (`lease_grants`, `read_counter`). Holds no bytes of
 //! objects.
 
+mod account_places;
 mod attribute_cache;
 mod attribute_fetcher;
 mod check_table;
@@ -14,6 +16,7 @@ mod identity;
 mod lease_grants;
 mod read_counter;
 mod size_guess;
+mod write_scopes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +33,7 @@ use crate::tenants::TenantAccount;
 pub(crate) use attribute_cache::{AnswerRequirements, AttributeCache, ObjectPresence};
 pub(crate) use attribute_fetcher::AttributeFetcher;
 pub(crate) use check_table::{AttributeCheckPlan, AttributeCheckTable, PendingAttributeRead};
-pub(crate) use coherence_table::CoherenceTable;
+pub(crate) use coherence_table::{CoherenceTable, WrittenKeys};
 pub(crate) use doubt_tracker::DoubtOptions;
 pub(crate) use lease_grants::{GrantOptions, LeaseGrantError, LeaseGrantTable, RecallScope};
 pub(crate) use read_counter::KeyReadCounter;

@@ -12,6 +12,7 @@ mod fill_run;
 mod fill_task;
 mod neighbour_pages;
 mod page_claim;
+mod store_turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use verbs3_doors::{FairLimits, FairPermit, FairPlaces, FairRates, FairRefusal};
+use verbs3_doors::{FairPermit, FairPlaces, FairRates, FairRefusal};
 use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey};
 use verbs3_ufs::Ufs;
 
@@ -38,6 +39,7 @@ pub(crate) use fill_error::{PageFillError, to_ufs_answer};
 use fill_run::PageFillRun;
 pub(crate) use fill_run::{PageFillState, RunInterest};
 pub(crate) use page_claim::{PageClaim, PageClaimRequest, PageSource};
+use store_turns::{StoreTurns, TurnRules};
 
 /// The UFS and bucket that a volume's objects come from.
 pub(crate) struct VolumeSource {
@@ -60,9 +62,6 @@ struct PageInFlight {
     run: Arc<PageFillRun>,
     index: usize,
 }
-
-/// How long after its last fill turns are kept free for a tenant.
-const RESERVED_FOR_MAX: Duration = Duration::from_secs(60);
 
 /// Locks of the pages in flight. All pages of a block share one lock.
 const SHARDS: usize = 64;
@@ -90,6 +89,8 @@ pub(crate) struct PageFiller {
     taken_over: quick_cache::sync::Cache<u64, VersionDigest>,
     geometry: BlockGeometry,
     flights: Box<[FlightMapShard]>,
+    /// Requests under way to each store, of fills and of checks.
+    store_turns: StoreTurns,
     /// Places of UFS reads under way.
     turns: Arc<FairPlaces>,
     /// The bytes of the UFS reads under way, in KiB.
@@ -113,8 +114,14 @@ struct PageFillBounds {
     ahead_bytes_max: u32,
 }
 
+/// The permit for one check under way that reads no pages.
+pub(crate) struct CheckPermit {
+    _store_turn: FairPermit,
+}
+
 /// The permit for one UFS read under way.
 pub(crate) struct UfsReadPermit {
+    _store_turn: FairPermit,
     _turn: FairPermit,
     _bytes: FairPermit,
     metrics: WorkerMetrics,
@@ -141,16 +148,7 @@ impl PageFiller {
         let fill = &settings.fill;
         let in_flight_bytes = fill.bytes_in_flight_max.0.max(block_bytes);
         let pages_per_run_max = (fill.request_max.as_u32() / geometry.page_bytes).max(1) as usize;
-        let rules = tenants.rules();
-        let share_fills = |capacity: u64| {
-            let limits = FairLimits {
-                capacity,
-                reserve: capacity.saturating_mul(rules.reserve_percent.into()).div_ceil(100),
-                waiting_max: fill.queued_max as usize,
-                active_for: rules.active_for.min(RESERVED_FOR_MAX),
-            };
-            FairPlaces::new(limits, fill.wait_max.0)
-        };
+        let rules = TurnRules::new(tenants.rules(), fill);
         Self {
             memory,
             disk,
@@ -159,8 +157,9 @@ impl PageFiller {
             taken_over: quick_cache::sync::Cache::new(settings.neighbours.hot_blocks_max as usize),
             geometry,
             flights: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            turns: share_fills(fill.in_flight_max.into()),
-            kibibytes: share_fills(in_flight_bytes >> 10),
+            store_turns: StoreTurns::new(rules),
+            turns: rules.share_places(fill.in_flight_max.into()),
+            kibibytes: rules.share_places(in_flight_bytes >> 10),
             rates: FairRates::new(fill.store_rate_max.0),
             tenants,
             queued: AtomicUsize::new(0),
@@ -257,10 +256,13 @@ impl PageFiller {
                 Some(rate) => rate.take_bytes(party, bytes).await,
                 None => false,
             };
+            // All take these in this order, so nobody waits for who waits for it.
+            let store_turns = self.store_turns.turns_of(ufs);
+            let store_turn = store_turns.take_permit(party, 1, began).await?;
             let turn = self.turns.take_permit(party, 1, began).await?;
             let bytes = self.kibibytes.take_permit(party, kibibytes, began).await?;
-            let has_waited = has_waited || turn.has_waited() || bytes.has_waited();
-            Ok::<_, FairRefusal>((has_waited, turn, bytes))
+            let waited = [&store_turn, &turn, &bytes].map(FairPermit::has_waited);
+            Ok::<_, FairRefusal>((has_waited || waited.contains(&true), store_turn, turn, bytes))
         };
         let got = tokio::select! {
             biased;
@@ -268,27 +270,72 @@ impl PageFiller {
             got = tokio::time::timeout(self.bounds.wait_max, all) => got,
         };
         match got {
-            Ok(Ok((has_waited, turn, held))) => {
+            Ok(Ok((has_waited, store_turn, turn, held))) => {
                 let metrics = self.tenants.metrics_of(account);
                 metrics.fill_waits.inc_by(has_waited.into());
                 metrics.store_bytes.inc_by(bytes);
                 self.metrics.fills_in_flight.inc();
-                Ok(UfsReadPermit { _turn: turn, _bytes: held, metrics: self.metrics.clone() })
+                let metrics = self.metrics.clone();
+                Ok(UfsReadPermit { _store_turn: store_turn, _turn: turn, _bytes: held, metrics })
             }
             Ok(Err(_)) | Err(_) => {
                 self.tenants.metrics_of(account).fill_refusals.inc();
                 self.metrics.busy[BusyReason::FillWait].inc();
                 Err(PageFillError::Busy(
                     "no fill ended in time, or others have fewer under way; raise \
-                     worker.fill.in_flight_max, store_rate_max or wait_max",
+                     worker.fill.in_flight_max, store_rate_max or wait_max, or \
+                     limits.requests_in_flight_max of the ufs",
                 ))
             }
         }
     }
 
+    /// Waits for the permit to ask a UFS for attributes alone. Call it only while holding none:
+    /// both kinds take turns of the store.
+    pub(crate) async fn acquire_check_permit(
+        &self,
+        ufs: &Ufs,
+        account: TenantAccount,
+    ) -> Result<CheckPermit, PageFillError> {
+        let _queued = self.enter_queue(account)?;
+        let (party, store_turns) = (self.tenants.party_of(account), self.store_turns.turns_of(ufs));
+        let turn = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Err(PageFillError::Stopping),
+            turn = store_turns.take_permit(party, 1, Instant::now()) => turn,
+        };
+        let metrics = self.tenants.metrics_of(account);
+        match turn {
+            Ok(turn) => {
+                metrics.fill_waits.inc_by(turn.has_waited().into());
+                Ok(CheckPermit { _store_turn: turn })
+            }
+            Err(FairRefusal { .. }) => {
+                metrics.fill_refusals.inc();
+                self.metrics.busy[BusyReason::FillWait].inc();
+                Err(PageFillError::Busy(
+                    "no request to the store ended in time, or others have fewer under way; raise \
+                     limits.requests_in_flight_max of the ufs, or worker.fill.wait_max",
+                ))
+            }
+        }
+    }
+
+    /// Takes the permit to ask a UFS for attributes, if it is free now and nobody else's turn.
+    pub(crate) fn try_check_permit(
+        &self,
+        ufs: &Ufs,
+        account: TenantAccount,
+    ) -> Option<CheckPermit> {
+        let party = self.tenants.party_of(account);
+        let turn = self.store_turns.turns_of(ufs).try_take_permit(party, 1, Instant::now())?;
+        Some(CheckPermit { _store_turn: turn })
+    }
+
     /// Returns whether fills are queued because the bound on UFS reads is met.
     pub(crate) fn reads_wait(&self) -> bool {
-        self.turns.waiting_count() > 0
+        self.store_turns.waiting_count() > 0
+            || self.turns.waiting_count() > 0
             || self.kibibytes.waiting_count() > 0
             || self.rates.waiting_count() > 0
     }

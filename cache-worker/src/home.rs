@@ -25,10 +25,11 @@ use crate::attributes::{
 use crate::clock::WorkerClock;
 use crate::digest::KeyedDigester;
 use crate::invalidations::InvalidationList;
-use crate::metrics::WorkerMetrics;
+use crate::metrics::{BusyReason, WorkerMetrics};
 use crate::question_checks::QuestionChecks;
 use crate::serve_refusal::ServeRefusal;
 use crate::standing::WorkerStanding;
+use crate::tenants::{TenantAccount, TenantAccounts};
 
 /// The policy for leases to gateways.
 pub(crate) struct LeaseGrantPolicy {
@@ -43,6 +44,7 @@ pub(crate) struct AttributeHome {
     pub(crate) standing: WorkerStanding,
     pub(crate) uncertain_max: Duration,
     pub(crate) checks: Arc<QuestionChecks>,
+    pub(crate) tenants: Arc<TenantAccounts>,
     pub(crate) digests: KeyedDigester,
     pub(crate) coherence: Arc<CoherenceTable>,
     pub(crate) grants: Arc<LeaseGrantTable>,
@@ -67,3 +69,12 @@ pub(crate) struct ChangeReceipt {
 }
 
 pub(crate) type ChangeResult = Result<ChangeReceipt, ServeRefusal>;
+
+impl AttributeHome {
+    /// Refuses an announcement or a report for which there is no place, and counts it.
+    fn refuse_write(&self, account: TenantAccount) -> ServeRefusal {
+        self.metrics.busy[BusyReason::OpenWrites].inc();
+        self.tenants.metrics_of(account).write_refusals.inc();
+        ServeRefusal::TooManyWrites
+    }
+}

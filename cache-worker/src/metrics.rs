@@ -52,7 +52,7 @@ pub(crate) struct WorkerMetrics {
     pub(crate) filled_bytes: IntCounter,
     /// UFS reads under way.
     pub(crate) fills_in_flight: IntGauge,
-    /// UFS reads that wait for their turn.
+    /// UFS reads, and checks of attributes, that wait for their turn.
     pub(crate) fills_queued: IntGauge,
     /// UFS reads that failed, for whatever reason of the UFS.
     pub(crate) fills_failed: IntCounter,

@@ -78,17 +78,18 @@ fn span_name(question: &WorkerRequest) -> &'static str {
 }
 
 impl CacheWorker {
-    /// Returns whose memory, disk and fills a question counts against. Of those that take neither
-    /// nobody is noted.
+    /// Returns whose memory, disk, fills and announced writes a question counts against. Nobody is
+    /// noted for those that take none of these.
     fn account_of(&self, question: &WorkerRequest, tenant: Option<&TenantTag>) -> TenantAccount {
         let now_s = || self.clock.now().as_secs();
         match question {
             WorkerRequest::Read(ReadMessage { from: ReadSource::Held, .. }) => {
                 TenantAccount::NOBODY
             }
-            WorkerRequest::Open(_) | WorkerRequest::Read(_) => {
-                self.tenants.note_request(tenant, now_s())
-            }
+            WorkerRequest::Open(_)
+            | WorkerRequest::Read(_)
+            | WorkerRequest::Announce(_)
+            | WorkerRequest::Report(_) => self.tenants.note_request(tenant, now_s()),
             // Jobs load at the coordinators' word, which names no tenant.
             WorkerRequest::Warm(_) if tenant.is_none() => {
                 self.tenants.note_account(TenantAccount::JOBS, now_s())
@@ -110,10 +111,10 @@ impl CacheWorker {
             WorkerRequest::Open(open) => self.serve_open(open, account, landing_bytes, reply).await,
             WorkerRequest::Read(read) => self.serve_read(read, account, landing_bytes, reply).await,
             WorkerRequest::Announce(announce) => {
-                self.acknowledge_change(self.home.answer_announce(&announce), reply).await;
+                self.acknowledge_change(self.home.answer_announce(&announce, account), reply).await;
             }
             WorkerRequest::Report(report) => {
-                self.acknowledge_change(self.home.answer_report(&report), reply).await;
+                self.acknowledge_change(self.home.answer_report(&report, account), reply).await;
             }
             WorkerRequest::Forget(forget) => {
                 self.acknowledge_change(self.home.answer_forget(&forget), reply).await;

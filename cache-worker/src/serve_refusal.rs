@@ -69,7 +69,10 @@ pub(crate) enum ServeRefusal {
     WriteUnderWay,
     #[error("too many objects are being asked about; raise worker.index.checks_in_flight_max")]
     TooManyChecks,
-    #[error("too many announced writes are open; raise worker.writes.open_max")]
+    #[error(
+        "too many announced writes are open, or what is left is kept for other tenants; raise \
+        worker.writes.open_max"
+    )]
     TooManyWrites,
     #[error("no lease is granted to another gateway; raise worker.leases.holders_max")]
     TooManyHolders,

@@ -127,8 +127,8 @@ pub struct WorkerTenantsSettings {
     #[setting(default = "10m", range = "1s"..="30d")]
     pub active_for: TimePeriod,
     /// Part, in percent, of what fills may have under way (`worker.fill.in_flight_max` and
-    /// `bytes_in_flight_max`) which a tenant that has more than its share leaves free while others
-    /// are active.
+    /// `bytes_in_flight_max`), of the requests of one store and of announced writes, which a tenant
+    /// that has more than its share leaves free while others are active.
     #[setting(default = 10, range = 0..=50)]
     pub reserve_percent: u32,
 }
@@ -190,7 +190,8 @@ pub struct WorkerWritesSettings {
     /// How long what is learnt of a key in doubt is believed.
     #[setting(default = "10s", range = "10ms"..="1h")]
     pub doubt_age_max: TimePeriod,
-    /// Keys whose write is under way at once; beyond, writes are refused (503).
+    /// Keys whose write is under way at once, shared by tenants (docs/tenants.md); beyond, writes are
+    /// refused (503).
     #[setting(default = 100_000, range = 1000..=10_000_000)]
     pub open_max: u32,
     /// Keys that one message may name: a batch delete has up to 1000.

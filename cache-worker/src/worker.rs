@@ -188,6 +188,7 @@ impl CacheWorker {
             writes.open_max as usize,
             doubts,
             grants.clone(),
+            tenants.clone(),
         );
         let coherence = Arc::new(coherence);
         let attributes = Arc::new(AttributeCache::new(index.attributes_max as usize));
@@ -217,6 +218,7 @@ impl CacheWorker {
             },
             uncertain_max: writes.uncertain_for_max.0,
             checks: checks.clone(),
+            tenants: tenants.clone(),
             digests: digests.clone(),
             coherence,
             grants,
@@ -322,6 +324,7 @@ impl CacheWorker {
     fn look_over(&self) {
         let now = self.clock.now();
         self.home.coherence.sweep_expired(now);
+        self.home.end_prefix_doubts(now);
         self.home.grants.sweep_expired(now);
         let (leases, holders) = self.home.grants.lease_and_holder_counts();
         self.metrics.leases_held.set(leases as i64);

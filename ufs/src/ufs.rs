@@ -104,6 +104,12 @@ impl Ufs {
         &self.shared.settings.name
     }
 
+    /// Returns how many heads and reads may be under way at once. Others wait in order of arrival,
+    /// so whoever shares them fairly sends no more.
+    pub fn requests_in_flight_max(&self) -> u32 {
+        self.shared.settings.limits.requests_in_flight_max.max(1)
+    }
+
     /// Returns what every object's identity begins with: [`UfsSettings::store_name`].
     pub fn store_name(&self) -> &str {
         &self.shared.store_name

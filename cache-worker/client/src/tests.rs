@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use verbs3_protocol::{
     BlockGeometry, BlockIndex, BlockPiece, CacheVerdict, ContentVersion, Epoch, ObjectKey,
-    ObjectVolume, PlacementMap, PlacementMember, RefusalKind, RequestEnvelope, WorkerId,
+    ObjectVolume, PlacementMap, PlacementMember, RefusalKind, RequestEnvelope, TenantTag, WorkerId,
     WorkerRefusal, WorkerReply, WorkerRequest, WriteLeaseState,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
@@ -44,15 +44,18 @@ type Script =
 
 struct Scripted {
     asked: Arc<Mutex<Vec<WorkerRequest>>>,
+    tenants: Arc<Mutex<Vec<Option<TenantTag>>>>,
     script: Script,
 }
 
 #[async_trait]
 impl CallService for Scripted {
     async fn serve_call(&self, request: IncomingCall, reply: transport::ReplySender) {
-        let message = RequestEnvelope::decode(&request.message).unwrap().question;
-        self.asked.lock().push(message.clone());
-        (self.script)(message, reply).await;
+        let RequestEnvelope { tenant, question, .. } =
+            RequestEnvelope::decode(&request.message).unwrap();
+        self.tenants.lock().push(tenant);
+        self.asked.lock().push(question.clone());
+        (self.script)(question, reply).await;
     }
 }
 
@@ -60,6 +63,8 @@ impl CallService for Scripted {
 struct TestWorker {
     id: WorkerId,
     asked: Arc<Mutex<Vec<WorkerRequest>>>,
+    /// For whom each was asked.
+    tenants: Arc<Mutex<Vec<Option<TenantTag>>>>,
     faults: FaultHandle,
     peer: Arc<TransportPeer>,
 }
@@ -70,20 +75,22 @@ impl TestWorker {
     }
 
     fn with_faults(id: &str, faults: InProcessFaults, script: Script) -> Self {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let service = Arc::new(Scripted { asked: asked.clone(), script });
+        let (asked, tenants) = (Arc::default(), Arc::default());
+        let service =
+            Arc::new(Scripted { asked: Arc::clone(&asked), tenants: Arc::clone(&tenants), script });
         let handle = faults.fault_handle();
         let transport = InProcess::make_transport(service, InProcessMode::Copy(faults));
         let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
         let peer =
             Arc::new(TransportPeer::new(id, address, vec![transport], PeerOptions::default()));
-        Self { id: WorkerId(id.into()), asked, faults: handle, peer }
+        Self { id: WorkerId(id.into()), asked, tenants, faults: handle, peer }
     }
 
     /// One that is reached over verbs, with faults, or else over tcp.
     fn with_ways(id: &str, verbs: InProcessFaults, tcp: InProcessFaults, script: Script) -> Self {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let service = Arc::new(Scripted { asked: asked.clone(), script });
+        let (asked, tenants) = (Arc::default(), Arc::default());
+        let service =
+            Arc::new(Scripted { asked: Arc::clone(&asked), tenants: Arc::clone(&tenants), script });
         let faults = verbs.fault_handle();
         let rails = vec![Some(([10, 0, 0, 7], 9403).into())];
         let posing = |kind, ways, faults| {
@@ -95,7 +102,7 @@ impl TestWorker {
         ];
         let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
         let peer = Arc::new(TransportPeer::new(id, address, transports, PeerOptions::default()));
-        Self { id: WorkerId(id.into()), asked, faults, peer }
+        Self { id: WorkerId(id.into()), asked, tenants, faults, peer }
     }
 
     fn asked(&self) -> Vec<WorkerRequest> {

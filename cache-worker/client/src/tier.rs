@@ -8,7 +8,7 @@ use prometheus::Registry;
 use tokio_util::task::TaskTracker;
 use verbs3_protocol::{
     BlockIndex, ContentVersion, ListedEntry, LookedFor, ObjectKey, ObjectVolume, PlacementMap,
-    TendAct, TendedBlock, WarmTier, WorkerId, WriteOutcome,
+    TenantTag, TendAct, TendedBlock, WarmTier, WorkerId, WriteOutcome,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::TransportPeer;
@@ -204,7 +204,18 @@ impl CacheTierClient {
         volume: &ObjectVolume,
         keys: &[String],
     ) -> Result<TierWriteGuard, CoherenceError> {
-        self.announcer.announce_write(volume, keys).await
+        self.announce_write_for(volume, keys, None).await
+    }
+
+    /// Announces a write for a tenant. Homes count it for that one, until it is reported and, if it
+    /// is lost sight of, until it can no longer complete.
+    pub async fn announce_write_for(
+        &self,
+        volume: &ObjectVolume,
+        keys: &[String],
+        tenant: Option<TenantTag>,
+    ) -> Result<TierWriteGuard, CoherenceError> {
+        self.announcer.announce_write(volume, keys, tenant).await
     }
 
     /// Tells the homes that a write is over. Goes on in the background if the caller goes away.

@@ -3,8 +3,13 @@
 //! known or guessed to fit: only the answer to a full GET shows by itself that the object has no
 //! checksums. Where a ranged GET is sent and checksums are wanted, a HEAD is sent beside it.
 //!
+//! Each request has a turn at its store, which tenants share. Nobody waits for one while its own GET
+//! could not go on without that: a HEAD beside a GET takes a turn that is free, or comes after it.
+//!
 //! Tasks belong to the worker: a reader that leaves does not cancel the check for its other
 //! waiters.
+
+mod store_answers;
 
 use std::ops::RangeInclusive;
 use std::pin::pin;
@@ -12,8 +17,8 @@ use std::sync::Arc;
 
 use futures::future::{OptionFuture, maybe_done};
 use tokio_util::sync::CancellationToken;
-use verbs3_protocol::{HeadAttributes, KeyGeneration, RefusalKind, WorkerRefusal};
-use verbs3_ufs::{ObjectHead, ObjectStream, RawAnswer, ReadObject, UfsError};
+use verbs3_protocol::{HeadAttributes, KeyGeneration, RefusalKind};
+use verbs3_ufs::{ObjectHead, ObjectStream, ReadObject, UfsError};
 
 use super::attribute_cache::{
     AnswerRequirements, AttributeCache, AttributeCacheEntry, ObjectPresence,
@@ -29,9 +34,12 @@ use super::{AttributeCheckOutcome, AttributeQuery, identity};
 use crate::call_trace::ask_ufs;
 use crate::clock::WorkerClock;
 use crate::digest::KeyedDigester;
-use crate::fill::{PageFillError, PageFiller, RunInterest, to_ufs_answer};
+use crate::fill::{CheckPermit, PageFillError, PageFiller, RunInterest, to_ufs_answer};
 use crate::metrics::{AttributesFound, BusyReason, UfsRequestKind, WorkerMetrics};
 use crate::tasks::WorkerTaskSet;
+use store_answers::{
+    UfsAttributeAnswer, add_checksums, answer_from_head, beyond_ranges, refused_by, refused_by_ufs,
+};
 
 /// The single-flight fetcher of attributes from a UFS.
 pub(crate) struct AttributeFetcher {
@@ -46,21 +54,6 @@ pub(crate) struct AttributeFetcher {
     pub(crate) tasks: WorkerTaskSet,
     pub(crate) stop: CancellationToken,
     pub(crate) metrics: WorkerMetrics,
-}
-
-/// The UFS's answer, before it is decided whether it may be cached.
-enum UfsAttributeAnswer {
-    Present(HeadAttributes, Option<RunInterest>),
-    Absent(RawAnswer),
-    /// Two answers of the UFS contradict each other: the object changes under the check.
-    Changing,
-    Refused(WorkerRefusal),
-}
-
-impl UfsAttributeAnswer {
-    fn refused(kind: RefusalKind, reason: &impl ToString) -> Self {
-        Self::Refused(WorkerRefusal { kind, reason: reason.to_string() })
-    }
 }
 
 impl AttributeFetcher {
@@ -290,7 +283,9 @@ impl AttributeFetcher {
         let read =
             ReadObject { range: Some(range), ..build_read_request(subject, needs.checksums) };
         let mut get = pin!(ask_ufs(ufs, "GetObject", ufs.read(read)));
-        let head = needs.checksums.then(|| self.ask_checksums(subject));
+        let free_turn = || self.filler.try_check_permit(ufs, subject.account);
+        let head_turn = needs.checksums.then(free_turn).flatten();
+        let head = head_turn.map(|turn| self.ask_checksums(subject, turn));
         let mut head = pin!(maybe_done(OptionFuture::from(head)));
         let answered = tokio::select! {
             answered = get.as_mut() => answered,
@@ -301,7 +296,9 @@ impl AttributeFetcher {
             // The object is empty, or ends before the first wanted byte: only its attributes can be
             // requested.
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => {
+                // Both turns are given back before another one is waited for.
                 drop(turn);
+                head.set(maybe_done(OptionFuture::from(None)));
                 return self.ask_head(subject, needs).await;
             }
             Err(error) => return refused_by_ufs(error),
@@ -324,15 +321,24 @@ impl AttributeFetcher {
             return UfsAttributeAnswer::Present(attributes, coming);
         }
         head.as_mut().await;
-        match head.take_output().flatten() {
-            Some(head) => add_checksums(subject.version_id.as_deref(), head, attributes, coming),
-            None => UfsAttributeAnswer::Present(attributes, coming),
-        }
+        let head = match head.take_output().flatten() {
+            Some(head) => head,
+            // The pages are on their way, with a turn that does not wait for this one.
+            None => match self.filler.acquire_check_permit(ufs, subject.account).await {
+                Ok(turn) => self.ask_checksums(subject, turn).await,
+                Err(failure) => return refused_by(&failure),
+            },
+        };
+        add_checksums(subject.version_id.as_deref(), head, attributes, coming)
     }
 
     /// Asks for the checksums of the version that is there now. It need not be that of a GET beside
     /// it: versions have to be compared.
-    async fn ask_checksums(&self, subject: &AttributeQuery) -> Result<ObjectHead, UfsError> {
+    async fn ask_checksums(
+        &self,
+        subject: &AttributeQuery,
+        _turn: CheckPermit,
+    ) -> Result<ObjectHead, UfsError> {
         self.metrics.ufs_requests[UfsRequestKind::Head].inc();
         let ufs = &subject.source.ufs;
         let head = ufs.head_object(build_read_request(subject, true));
@@ -357,8 +363,12 @@ impl AttributeFetcher {
         subject: &AttributeQuery,
         needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
-        self.metrics.ufs_requests[UfsRequestKind::Head].inc();
         let ufs = &subject.source.ufs;
+        let _turn = match self.filler.acquire_check_permit(ufs, subject.account).await {
+            Ok(turn) => turn,
+            Err(failure) => return refused_by(&failure),
+        };
+        self.metrics.ufs_requests[UfsRequestKind::Head].inc();
         let head = ufs.head_object(build_read_request(subject, needs.checksums));
         let error = match ask_ufs(ufs, "HeadObject", head).await {
             Ok(head) => return answer_from_head(subject, &head, needs.checksums),
@@ -388,57 +398,6 @@ impl AttributeFetcher {
     }
 }
 
-/// Adds the checksums that a ranged answer lacks. If the UFS does not give them, the object is
-/// answered without.
-fn add_checksums(
-    version_id: Option<&str>,
-    head: Result<ObjectHead, UfsError>,
-    got: HeadAttributes,
-    coming: Option<RunInterest>,
-) -> UfsAttributeAnswer {
-    match head {
-        Ok(head) => match identity::stated_version(&head).cacheable_version(version_id) {
-            // A HEAD may have fewer headers than the GET, and clients of a GET need all of them.
-            Ok(version) if version == got.version => match identity::with_checksums(got, &head) {
-                Some(attributes) => UfsAttributeAnswer::Present(attributes, coming),
-                None => UfsAttributeAnswer::Changing,
-            },
-            _ => UfsAttributeAnswer::Changing,
-        },
-        Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
-            UfsAttributeAnswer::Changing
-        }
-        Err(_) => UfsAttributeAnswer::Present(got, coming),
-    }
-}
-
-/// Refuses an object whose later blocks can't be requested: its UFS ignores `Range`, and would send
-/// all the bytes before them first.
-fn beyond_ranges(subject: &AttributeQuery, head: &ObjectHead) -> Option<UfsAttributeAnswer> {
-    let start_max =
-        subject.source.ufs.range_start_max().filter(|&start_max| head.bytes > start_max)?;
-    let reason = format!(
-        "the ufs ignores Range, and the object has more than {start_max} bytes (skip_bytes_max)"
-    );
-    Some(UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &reason))
-}
-
-fn answer_from_head(
-    subject: &AttributeQuery,
-    head: &ObjectHead,
-    checksums: bool,
-) -> UfsAttributeAnswer {
-    if let Some(refused) = beyond_ranges(subject, head) {
-        return refused;
-    }
-    match identity::stated_version(head).cacheable_version(subject.version_id.as_deref()) {
-        Ok(version) => {
-            UfsAttributeAnswer::Present(identity::build_attributes(head, version, checksums), None)
-        }
-        Err(error) => UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
-    }
-}
-
 fn build_read_request(subject: &AttributeQuery, checksums: bool) -> ReadObject {
     ReadObject {
         bucket: subject.source.bucket.clone(),
@@ -448,27 +407,6 @@ fn build_read_request(subject: &AttributeQuery, checksums: bool) -> ReadObject {
         range: None,
         checksums,
     }
-}
-
-fn refused_by(failure: &PageFillError) -> UfsAttributeAnswer {
-    UfsAttributeAnswer::refused(failure.refusal_kind(), failure)
-}
-
-fn refused_by_ufs(error: UfsError) -> UfsAttributeAnswer {
-    let error = match error {
-        UfsError::Answer { answer: raw, .. } if raw.status.as_u16() == 404 => {
-            return UfsAttributeAnswer::Absent(*raw);
-        }
-        error => error,
-    };
-    let kind = match &error {
-        UfsError::Answer { answer: raw, .. } => RefusalKind::Ufs(to_ufs_answer(raw)),
-        // The gateway passes on whatever the store says. The cache can't rely on it.
-        UfsError::Untrusted { .. } | UfsError::Changed { .. } => RefusalKind::Uncacheable,
-        UfsError::Throttled { .. } => RefusalKind::Busy,
-        UfsError::Unreachable { .. } | UfsError::Truncated { .. } => RefusalKind::UfsUnreachable,
-    };
-    UfsAttributeAnswer::refused(kind, &error)
 }
 
 /// The guard of a task that sends an object's checks. When the task ends, for any reason, the

@@ -7,15 +7,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use verbs3_protocol::{KeyGeneration, KeyHash, WriteId, WriteOutcome};
+use verbs3_protocol::{KeyGeneration, KeyHash, ObjectKey, ObjectVolume, WriteId, WriteOutcome};
 
-use super::doubt_tracker::{DoubtBucket, DoubtOptions, DoubtTracker};
+use super::account_places::AccountPlaces;
+use super::doubt_tracker::{DoubtBucket, DoubtOptions, DoubtTracker, LostWrite, NoDoubtPlace};
 use super::lease_grants::LeaseGrantTable;
+use super::write_scopes::{DoubtedPrefix, WriteScopeNumber, WriteScopeTable};
 use crate::clock::WorkerInstant;
+use crate::tenants::{TenantAccount, TenantAccounts};
 
 /// Locks of the open writes.
 const SHARDS: usize = 64;
@@ -27,13 +30,33 @@ const STEP_BITS: u32 = 26;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UncertainKeyError;
 
-/// The bound on open writes is met, and nothing was changed.
+/// The bound on open writes is met, or what is free is kept for other tenants. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyWrites;
+
+/// The keys of one message about a write.
+#[derive(Clone, Copy)]
+pub(crate) struct WrittenKeys<'a> {
+    pub(crate) hashes: &'a [KeyHash],
+    /// What the hashes are of, in the same order; `None`: that is not known.
+    pub(crate) names: Option<(&'a ObjectVolume, &'a [String])>,
+    /// Whose write it is.
+    pub(crate) account: TenantAccount,
+}
+
+impl<'a> WrittenKeys<'a> {
+    /// Returns keys of which only the hashes are known, and not whose write it is.
+    pub(crate) fn of_hashes(hashes: &'a [KeyHash]) -> Self {
+        Self { hashes, names: None, account: TenantAccount::NOBODY }
+    }
+}
 
 #[derive(Clone, Copy)]
 struct OpenWriteRecord {
     write: WriteId,
+    account: TenantAccount,
+    /// Where its tenant writes. The record counts there.
+    scope: Option<WriteScopeNumber>,
     end: WorkerInstant,
     /// How long the write stays open after its outcome was reported as unknown.
     uncertain: Duration,
@@ -48,10 +71,10 @@ pub(crate) struct CoherenceTable {
     raised: Box<[AtomicU32]>,
     grants: Arc<LeaseGrantTable>,
     doubts: DoubtTracker,
+    scopes: WriteScopeTable,
     shards: Box<[OpenWrites]>,
-    /// Open writes, and slots reserved for writes that are being added.
-    open: AtomicUsize,
-    open_max: usize,
+    /// Places of open writes, and of writes that are being added.
+    places: AccountPlaces,
     expired: AtomicU64,
 }
 
@@ -61,15 +84,16 @@ impl CoherenceTable {
         open_writes_max: usize,
         doubts: DoubtOptions,
         grants: Arc<LeaseGrantTable>,
+        tenants: Arc<TenantAccounts>,
     ) -> Self {
         Self {
             generations: (0..generation_slots.max(1)).map(|_| AtomicU64::new(0)).collect(),
             raised: (0..generation_slots.max(1)).map(|_| AtomicU32::new(0)).collect(),
             grants,
-            doubts: DoubtTracker::new(doubts),
+            doubts: DoubtTracker::new(doubts, tenants.clone()),
+            scopes: WriteScopeTable::default(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            open: AtomicUsize::new(0),
-            open_max: open_writes_max,
+            places: AccountPlaces::new(open_writes_max, tenants),
             expired: AtomicU64::new(0),
         }
     }
@@ -106,16 +130,17 @@ impl CoherenceTable {
     /// Opens a write of each key until `now + uncertain`, or renews it. Opens all or none.
     pub(crate) fn announce_write(
         &self,
-        hashes: &[KeyHash],
+        keys: WrittenKeys<'_>,
         write: WriteId,
         uncertain: Duration,
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
-        self.open_all(
-            hashes,
-            OpenWriteRecord { write, end: now.saturating_add(uncertain), uncertain },
-            now,
-        )
+        let (end, account) = (now.saturating_add(uncertain), keys.account);
+        let new = OpenWriteRecord { write, account, scope: None, end, uncertain };
+        // A renewal needs no place: it must not be refused because the table is full.
+        let places = self.count_new(keys.hashes, write, now);
+        self.take_places(places, now, || self.places.try_take(account, places, now))?;
+        self.open_all(keys, new, places, now)
     }
 
     /// Opens a write that was announced to another home, and that may be under way for another
@@ -129,22 +154,47 @@ impl CoherenceTable {
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
         let end = now.saturating_add(remaining.min(uncertain_max));
-        self.open_all(&[hash], OpenWriteRecord { write, end, uncertain: uncertain_max }, now)
+        let (hashes, account) = ([hash], TenantAccount::NOBODY);
+        let new = OpenWriteRecord { write, account, scope: None, end, uncertain: uncertain_max };
+        let places = self.count_new(&hashes, write, now);
+        // Nothing is kept from it. Without a place all slots of its home would be asked about.
+        self.take_places(places, now, || self.places.try_take_kept(account, places, now))?;
+        self.open_all(WrittenKeys::of_hashes(&hashes), new, places, now)
     }
 
+    /// Opens a write of each key, or renews it, with so many places that were taken for it.
     fn open_all(
         &self,
-        hashes: &[KeyHash],
+        keys: WrittenKeys<'_>,
         new: OpenWriteRecord,
+        places: usize,
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
-        // A renewal needs no slot: it must not be refused because the table is full.
-        let reserved = hashes.iter().filter(|&&hash| !self.has_open(hash, new.write, now)).count();
-        self.reserve_writes(reserved, now)?;
-        let taken = hashes.iter().filter(|&&hash| self.open_one(hash, new, now)).count();
-        self.open.fetch_add(taken, Ordering::SeqCst);
-        self.open.fetch_sub(reserved, Ordering::SeqCst);
+        let WrittenKeys { hashes, names, account } = keys;
+        let scope =
+            names.and_then(|(volume, names)| self.scopes.enter_scope(account, volume, names));
+        let new = OpenWriteRecord { scope, ..new };
+        let (mut left, mut opened) = (places, Vec::new());
+        let mut is_full = false;
+        for &hash in hashes {
+            match self.open_one(hash, new, &mut left, now) {
+                Ok(is_new) => opened.extend(is_new.then_some(hash)),
+                Err(TooManyWrites) => is_full = true,
+            }
+        }
+        self.places.give_back(account, left);
+        if let Some(scope) = scope {
+            self.scopes.leave_scope(scope, hashes.len() - opened.len());
+        }
+        if is_full {
+            opened.iter().for_each(|&hash| self.close_one(hash, new.write));
+            return Err(TooManyWrites);
+        }
         Ok(self.raise_generations(hashes, now))
+    }
+
+    fn count_new(&self, hashes: &[KeyHash], write: WriteId, now: WorkerInstant) -> usize {
+        hashes.iter().filter(|&&hash| !self.has_open(hash, write, now)).count()
     }
 
     /// Ends a write of each key. If the outcome is unknown, the keys stay uncertain for the
@@ -152,12 +202,13 @@ impl CoherenceTable {
     /// announced. If the write is not known here, the keys stay uncertain for `uncertain_max`.
     pub(crate) fn report_write(
         &self,
-        hashes: &[KeyHash],
+        keys: WrittenKeys<'_>,
         write: WriteId,
         outcome: WriteOutcome,
         uncertain_max: Duration,
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
+        let hashes = keys.hashes;
         // This comes first. A report that is refused below, because the table is full, still
         // invalidates the cached attributes.
         self.raise_generations(hashes, now);
@@ -168,13 +219,17 @@ impl CoherenceTable {
                 }
             }
             WriteOutcome::Unknown => {
-                let lost: Vec<KeyHash> = hashes
-                    .iter()
-                    .copied()
-                    .filter(|&hash| !self.prolong_one(hash, write, now))
-                    .collect();
+                let is_lost = |index: &usize| !self.prolong_one(hashes[*index], write, now);
+                let lost: Vec<usize> = (0..hashes.len()).filter(is_lost).collect();
                 if !lost.is_empty() {
-                    self.announce_write(&lost, write, uncertain_max, now)?;
+                    let hashes: Vec<KeyHash> = lost.iter().map(|&index| hashes[index]).collect();
+                    let named = keys.names.map(|(volume, names)| {
+                        let lost = lost.iter().map(|&index| names[index].clone());
+                        (volume, lost.collect::<Vec<String>>())
+                    });
+                    let names = named.as_ref().map(|(volume, names)| (*volume, names.as_slice()));
+                    let keys = WrittenKeys { hashes: &hashes, names, ..keys };
+                    self.announce_write(keys, write, uncertain_max, now)?;
                 }
             }
         }
@@ -208,15 +263,30 @@ impl CoherenceTable {
     }
 
     /// Returns how old an answer about the key may be, because of a write that was lost sight of.
-    /// Call it after [`CoherenceTable::admit_key`].
-    pub(crate) fn doubted_age(&self, hash: KeyHash) -> Option<Duration> {
-        self.doubts.age_max(hash, self.bucket(hash))
+    /// Call it before [`CoherenceTable::admit_key`], lest a doubt ends between the two unseen, and
+    /// after it, lest one begins.
+    pub(crate) fn doubted_age(&self, object: &ObjectKey, hash: KeyHash) -> Option<Duration> {
+        let by_prefix = || {
+            let is_doubted = self.scopes.is_doubted(&object.volume, &object.key);
+            is_doubted.then(|| self.doubts.doubted_age())
+        };
+        self.doubts.age_max(hash, self.bucket(hash)).or_else(by_prefix)
     }
 
     /// Returns the number of keys whose write was lost sight of and may still complete. Keys that
-    /// did not fit in the table count as their buckets.
+    /// did not fit in the table count as their buckets, or as their prefix.
     pub(crate) fn doubt_count(&self) -> usize {
-        self.doubts.len()
+        self.doubts.len() + self.scopes.doubted_count()
+    }
+
+    /// Returns prefixes whose doubt is over. What was learnt below them has to be made void before
+    /// [`CoherenceTable::end_prefix_doubts`].
+    pub(crate) fn expired_prefixes(&self, now: WorkerInstant) -> Vec<DoubtedPrefix> {
+        self.scopes.find_expired(now)
+    }
+
+    pub(crate) fn end_prefix_doubts(&self, ended: &[DoubtedPrefix], now: WorkerInstant) {
+        self.scopes.forget_expired(ended, now);
     }
 
     /// Removes writes whose time is over, and expired doubts.
@@ -268,7 +338,7 @@ impl CoherenceTable {
     }
 
     pub(crate) fn open_writes(&self) -> usize {
-        self.open.load(Ordering::SeqCst)
+        self.places.used()
     }
 
     /// Returns the number of writes since the last call whose report never came.
@@ -311,9 +381,16 @@ impl CoherenceTable {
             .is_some_and(|writes| writes.iter().any(|open| open.write == write && open.end > now))
     }
 
-    /// Returns true if the write is new. Returns false if it was open already; it then has a new
-    /// end.
-    fn open_one(&self, hash: KeyHash, new: OpenWriteRecord, now: WorkerInstant) -> bool {
+    /// Returns true if the write is new, and has one of the `places`. Returns false if it was open
+    /// already; it then has a new end. One that was closed since the places were taken needs one
+    /// more.
+    fn open_one(
+        &self,
+        hash: KeyHash,
+        new: OpenWriteRecord,
+        places: &mut usize,
+        now: WorkerInstant,
+    ) -> Result<bool, TooManyWrites> {
         let mut shard = self.write_shard(hash).lock();
         let writes = shard.entry(hash).or_default();
         self.expire_writes(hash, writes, now);
@@ -321,11 +398,18 @@ impl CoherenceTable {
             Some(open) => {
                 (open.end, open.uncertain) =
                     (open.end.max(new.end), open.uncertain.max(new.uncertain));
-                false
+                Ok(false)
+            }
+            None if *places == 0 && !self.places.try_take(new.account, 1, now) => {
+                if writes.is_empty() {
+                    shard.remove(&hash);
+                }
+                Err(TooManyWrites)
             }
             None => {
+                *places = places.saturating_sub(1);
                 writes.push(new);
-                true
+                Ok(true)
             }
         }
     }
@@ -344,38 +428,52 @@ impl CoherenceTable {
     fn close_one(&self, hash: KeyHash, write: WriteId) {
         let mut shard = self.write_shard(hash).lock();
         let Some(writes) = shard.get_mut(&hash) else { return };
-        let before = writes.len();
-        writes.retain(|open| open.write != write);
-        self.open.fetch_sub(before - writes.len(), Ordering::SeqCst);
+        writes.extract_if(.., |open| open.write == write).for_each(|open| self.release(&open));
         if writes.is_empty() {
             shard.remove(&hash);
         }
     }
 
     fn expire_writes(&self, hash: KeyHash, writes: &mut Vec<OpenWriteRecord>, now: WorkerInstant) {
-        let before = writes.len();
-        writes.retain(|open| open.end > now);
-        let expired = before - writes.len();
-        if expired > 0 {
-            self.doubts.record_doubt(hash, self.bucket(hash), now);
-            self.open.fetch_sub(expired, Ordering::SeqCst);
-            self.expired.fetch_add(expired as u64, Ordering::Relaxed);
+        for lost in writes.extract_if(.., |open| open.end <= now) {
+            self.doubt_write(hash, &lost, now);
+            self.release(&lost);
+            self.expired.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn reserve_writes(&self, places: usize, now: WorkerInstant) -> Result<(), TooManyWrites> {
-        let take = || {
-            self.open
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| {
-                    open.checked_add(places).filter(|&sum| sum <= self.open_max)
-                })
-                .map(|_| ())
-                .map_err(|_| TooManyWrites)
-        };
-        take().or_else(|TooManyWrites| {
-            self.sweep_expired(now);
-            take()
-        })
+    /// Records the doubt that a lost write leaves. Its scope, if needed, still counts it as open.
+    fn doubt_write(&self, hash: KeyHash, lost: &OpenWriteRecord, now: WorkerInstant) {
+        let OpenWriteRecord { account, scope, .. } = *lost;
+        let bucket = self.bucket(hash);
+        let lost = LostWrite { hash, bucket, account, has_scope: scope.is_some() };
+        if let Err(NoDoubtPlace) = self.doubts.record_doubt(lost, now)
+            && let Some((scope, until)) = scope.zip(self.doubts.doubted_until(now))
+        {
+            self.scopes.doubt_scope(scope, until);
+        }
+    }
+
+    /// Gives back what an open write holds.
+    fn release(&self, open: &OpenWriteRecord) {
+        self.places.give_back(open.account, 1);
+        if let Some(scope) = open.scope {
+            self.scopes.leave_scope(scope, 1);
+        }
+    }
+
+    /// Takes places by `take`. Where there are none, writes whose time is over give theirs first.
+    fn take_places(
+        &self,
+        places: usize,
+        now: WorkerInstant,
+        take: impl Fn() -> bool,
+    ) -> Result<(), TooManyWrites> {
+        if places == 0 || take() {
+            return Ok(());
+        }
+        self.sweep_expired(now);
+        if take() { Ok(()) } else { Err(TooManyWrites) }
     }
 }
 

@@ -2,20 +2,24 @@
 //! such a write. Answers about the key are trusted for a short time only, even where attributes are
 //! otherwise trusted for ever. When the doubt expires, everything learnt during it is invalidated.
 //!
-//! Keys that do not fit in the table by name are in doubt by bucket, with the few others that share
-//! it. A bucket is a set of generation slots, so its expiry invalidates no other keys.
+//! Tenants share the places of keys. A tenant that finds none puts buckets in doubt: a bucket is a
+//! set of generation slots, so its expiry invalidates no other keys. Buckets hold keys of all, so a
+//! tenant may doubt few of them. Beyond, the prefix that it writes is in doubt: see `write_scopes`.
 //!
 //! Doubts are not handed over with the map, and are lost with the process: a home that knows
 //! nothing of a write can't doubt it.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use verbs3_protocol::KeyHash;
 
+use super::account_places::AccountPlaces;
 use crate::clock::WorkerInstant;
+use crate::tenants::{TenantAccount, TenantAccounts};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DoubtOptions {
@@ -23,13 +27,38 @@ pub(crate) struct DoubtOptions {
     pub(crate) length: Duration,
     /// How long an answer is trusted meanwhile.
     pub(crate) age_max: Duration,
-    /// Keys that are remembered. Beyond that, their buckets are in doubt.
+    /// Keys that are remembered, of all tenants.
     pub(crate) keys_max: usize,
 }
 
 /// Bounds the memory of an overflow: two MiB, if every bucket is in doubt. With the default
 /// generation table, one bucket covers sixteen slots.
 const BUCKETS: usize = 1 << 16;
+
+/// Buckets that one tenant may put in doubt, where its writes can be told by their prefix: one key in
+/// 64 of all others.
+const BUCKETS_EACH_MAX: usize = BUCKETS / 64;
+
+/// No place is left for a doubt of this tenant but the prefix that it writes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoDoubtPlace;
+
+/// A write that was lost sight of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LostWrite {
+    pub(super) hash: KeyHash,
+    pub(super) bucket: DoubtBucket,
+    pub(super) account: TenantAccount,
+    /// A prefix can be put in doubt instead.
+    pub(super) has_scope: bool,
+}
+
+/// Until when there is a doubt, and whose it is.
+#[derive(Clone, Copy)]
+struct DoubtRecord {
+    until: WorkerInstant,
+    account: TenantAccount,
+}
 
 /// A set of keys that are in doubt together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,9 +74,11 @@ impl DoubtBucket {
 /// The keys and buckets in doubt, and until when.
 #[derive(Default)]
 struct DoubtTable {
-    keys: HashMap<KeyHash, WorkerInstant>,
+    keys: HashMap<KeyHash, DoubtRecord>,
     /// The buckets of keys that did not fit in `keys`.
-    buckets: HashMap<DoubtBucket, WorkerInstant>,
+    buckets: HashMap<DoubtBucket, DoubtRecord>,
+    /// Buckets of each account, by its index.
+    bucket_counts: Vec<usize>,
 }
 
 /// Expired doubts. What was learnt under them has to be invalidated before
@@ -60,27 +91,55 @@ pub(super) struct Over {
 pub(super) struct DoubtTracker {
     options: DoubtOptions,
     table: Mutex<DoubtTable>,
+    /// Places of keys.
+    places: AccountPlaces,
     /// The number of doubts. It spares the lock while there are none.
     count: AtomicUsize,
 }
 
 impl DoubtTracker {
-    pub(super) fn new(options: DoubtOptions) -> Self {
-        Self { options, table: Mutex::default(), count: AtomicUsize::new(0) }
+    pub(super) fn new(options: DoubtOptions, tenants: Arc<TenantAccounts>) -> Self {
+        let places = AccountPlaces::new(options.keys_max, tenants);
+        Self { options, table: Mutex::default(), places, count: AtomicUsize::new(0) }
     }
 
-    pub(super) fn record_doubt(&self, hash: KeyHash, bucket: DoubtBucket, now: WorkerInstant) {
-        if self.options.length.is_zero() {
-            return;
-        }
-        let until = now.saturating_add(self.options.length);
-        let mut table = self.table.lock();
-        if table.keys.len() >= self.options.keys_max && !table.keys.contains_key(&hash) {
-            table.buckets.insert(bucket, until);
+    /// Returns until when a write that was lost sight of now is doubted; `None`: never.
+    pub(super) fn doubted_until(&self, now: WorkerInstant) -> Option<WorkerInstant> {
+        (!self.options.length.is_zero()).then(|| now.saturating_add(self.options.length))
+    }
+
+    /// Returns how long an answer in doubt is trusted.
+    pub(super) fn doubted_age(&self) -> Duration {
+        self.options.age_max
+    }
+
+    /// Records a doubt. On an error nothing is recorded, and the caller puts the scope in doubt.
+    pub(super) fn record_doubt(
+        &self,
+        lost: LostWrite,
+        now: WorkerInstant,
+    ) -> Result<(), NoDoubtPlace> {
+        let Some(until) = self.doubted_until(now) else { return Ok(()) };
+        let (account, mut table) = (lost.account, self.table.lock());
+        if let Some(doubt) = table.keys.get_mut(&lost.hash) {
+            doubt.until = doubt.until.max(until);
+        } else if self.places.try_take(account, 1, now) {
+            table.keys.insert(lost.hash, DoubtRecord { until, account });
+        } else if let Some(doubt) = table.buckets.get_mut(&lost.bucket) {
+            doubt.until = doubt.until.max(until);
         } else {
-            table.keys.insert(hash, until);
+            let index = account.index();
+            if table.bucket_counts.len() <= index {
+                table.bucket_counts.resize(index + 1, 0);
+            }
+            if lost.has_scope && table.bucket_counts[index] >= BUCKETS_EACH_MAX {
+                return Err(NoDoubtPlace);
+            }
+            table.bucket_counts[index] += 1;
+            table.buckets.insert(lost.bucket, DoubtRecord { until, account });
         }
         self.count_again(&table);
+        Ok(())
     }
 
     /// Returns how old an answer about the key may be; `None`: there is no doubt. The limit holds
@@ -99,12 +158,16 @@ impl DoubtTracker {
             return None;
         }
         let table = self.table.lock();
-        let keys: Vec<KeyHash> =
-            table.keys.iter().filter(|(_, until)| **until <= now).map(|(&hash, _)| hash).collect();
+        let keys: Vec<KeyHash> = table
+            .keys
+            .iter()
+            .filter(|(_, doubt)| doubt.until <= now)
+            .map(|(&hash, _)| hash)
+            .collect();
         let buckets: HashSet<DoubtBucket> = table
             .buckets
             .iter()
-            .filter(|(_, until)| **until <= now)
+            .filter(|(_, doubt)| doubt.until <= now)
             .map(|(&bucket, _)| bucket)
             .collect();
         (!keys.is_empty() || !buckets.is_empty()).then_some(Over { keys, buckets })
@@ -113,8 +176,19 @@ impl DoubtTracker {
     /// Removes the doubts that expired by `now`.
     pub(super) fn forget_expired(&self, now: WorkerInstant) {
         let mut table = self.table.lock();
-        table.keys.retain(|_, until| *until > now);
-        table.buckets.retain(|_, until| *until > now);
+        let DoubtTable { keys, buckets, bucket_counts } = &mut *table;
+        keys.retain(|_, doubt| {
+            let stays = doubt.until > now;
+            if !stays {
+                self.places.give_back(doubt.account, 1);
+            }
+            stays
+        });
+        buckets.retain(|_, doubt| {
+            let stays = doubt.until > now;
+            bucket_counts[doubt.account.index()] -= usize::from(!stays);
+            stays
+        });
         self.count_again(&table);
     }
 
@@ -130,24 +204,34 @@ impl DoubtTracker {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::tenants::TenantRules;
+    use verbs3_metrics::TableFamily;
+    use verbs3_protocol::TenantTag;
 
     fn at(seconds: u64) -> WorkerInstant {
         WorkerInstant::default().saturating_add(Duration::from_secs(seconds))
     }
 
     fn doubts(keys_max: usize) -> DoubtTracker {
-        DoubtTracker::new(DoubtOptions {
-            length: Duration::from_secs(60),
-            age_max: Duration::from_secs(5),
-            keys_max,
-        })
+        doubts_for(keys_max, Duration::from_secs(60), Arc::default())
+    }
+
+    fn doubts_for(keys_max: usize, length: Duration, tenants: Arc<TenantAccounts>) -> DoubtTracker {
+        let options = DoubtOptions { length, age_max: Duration::from_secs(5), keys_max };
+        DoubtTracker::new(options, tenants)
     }
 
     const AGE: Option<Duration> = Some(Duration::from_secs(5));
 
+    fn lost(key: u64, account: TenantAccount) -> LostWrite {
+        let bucket = DoubtBucket::of_slot(key as usize);
+        LostWrite { hash: KeyHash(key), bucket, account, has_scope: true }
+    }
+
     fn note(doubts: &DoubtTracker, key: u64, seconds: u64) {
-        doubts.record_doubt(KeyHash(key), DoubtBucket::of_slot(key as usize), at(seconds));
+        doubts.record_doubt(lost(key, TenantAccount::NOBODY), at(seconds)).unwrap();
     }
 
     fn age_max(doubts: &DoubtTracker, key: u64) -> Option<Duration> {
@@ -186,9 +270,42 @@ mod tests {
 
     #[test]
     fn nothing_is_in_doubt_where_that_is_switched_off() {
-        let doubts =
-            DoubtTracker::new(DoubtOptions { length: Duration::ZERO, ..doubts(10).options });
+        let doubts = doubts_for(10, Duration::ZERO, Arc::default());
         note(&doubts, 1, 0);
         assert_eq!(age_max(&doubts, 1), None);
+    }
+
+    /// One tenant loses more writes than there are places. Another one's are still known by name,
+    /// few buckets are in doubt, and nothing of either is forgotten.
+    #[test]
+    fn a_tenant_that_loses_many_writes_leaves_places_to_others() {
+        let rules = TenantRules {
+            share_percent: 0,
+            active_for: Duration::from_secs(600),
+            reserve_percent: 10,
+        };
+        let tenants = Arc::new(TenantAccounts::new(rules, TableFamily::default()));
+        let [eve, bob] =
+            ["eve", "bob"].map(|name| tenants.note_request(TenantTag::new(name, 1).as_ref(), 0));
+        let doubts = doubts_for(1000, Duration::from_secs(60), tenants);
+        let refused: HashSet<u64> = (0..10_000)
+            .filter(|&key| doubts.record_doubt(lost(key, eve), at(0)) == Err(NoDoubtPlace))
+            .collect();
+        assert!(!refused.is_empty(), "the prefix has to take these");
+        let is_known = |key: &u64| refused.contains(key) || age_max(&doubts, *key) == AGE;
+        assert!((0..10_000).all(|key| is_known(&key)), "a doubt was lost");
+        let buckets = doubts.table.lock().buckets.len();
+        assert_eq!(buckets, BUCKETS_EACH_MAX, "few keys of others are in doubt");
+        let others = 20_000..20_010;
+        others.clone().for_each(|key| doubts.record_doubt(lost(key, bob), at(0)).unwrap());
+        assert!(others.clone().all(|key| doubts.table.lock().keys.contains_key(&KeyHash(key))));
+        assert_eq!(doubts.table.lock().buckets.len(), buckets);
+        // A write that no prefix tells of takes a bucket, however many there are.
+        let nameless = LostWrite { has_scope: false, ..lost(30_000, eve) };
+        doubts.record_doubt(nameless, at(0)).unwrap();
+        assert_eq!(age_max(&doubts, 30_000), AGE);
+        doubts.forget_expired(at(60));
+        assert_eq!((doubts.len(), doubts.places.used()), (0, 0));
+        assert!(doubts.table.lock().bucket_counts.iter().all(|&count| count == 0));
     }
 }

@@ -5,6 +5,7 @@ use verbs3_protocol::{ForgetMessage, ForgetPrefix, KeyGeneration, WriteLeaseStat
 
 use super::{AttributeHome, ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
+use crate::clock::WorkerInstant;
 use crate::metrics::CountedRequest;
 
 impl AttributeHome {
@@ -32,5 +33,18 @@ impl AttributeHome {
             hold: WriteLeaseState::Leased,
             concerned: RecallScope::All,
         })
+    }
+
+    /// Makes void what was learnt below prefixes whose doubt is over, and ends the doubt.
+    pub(crate) fn end_prefix_doubts(&self, now: WorkerInstant) {
+        let ended = self.coherence.expired_prefixes(now);
+        if ended.is_empty() {
+            return;
+        }
+        for doubted in &ended {
+            self.voids.add_prefix(&doubted.volume, &doubted.prefix, now);
+        }
+        self.grants.recall_all();
+        self.coherence.end_prefix_doubts(&ended, now);
     }
 }

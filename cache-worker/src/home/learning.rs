@@ -79,6 +79,9 @@ impl AttributeHome {
         let arrived = times.now;
         let right = self.standing.to_answer(open.epoch, open.object.home_slot(), times);
         let right = right.map_err(|denied| ServeRefusal::for_denial(denied, open.epoch))?;
+        // What ends a doubt makes void first. So doubts are looked at before what is void.
+        let hash = open.object.hash();
+        let doubted = self.coherence.doubted_age(&open.object, hash);
         let right = right.limit_to_age(self.voids.latest_age(&open.object, arrived));
         self.checks.check_geometry(open.geometry)?;
         let source = self.checks.volume_source(&open.object.volume)?;
@@ -86,7 +89,7 @@ impl AttributeHome {
             return Err(ServeRefusal::NullVersion);
         }
         let subject = AttributeQuery {
-            hash: open.object.hash(),
+            hash,
             key: self.digests.attributes_key(&open.object, open.version_id.as_deref()),
             version_id: open.version_id,
             object: open.object,
@@ -102,6 +105,7 @@ impl AttributeHome {
             attributes: attributes_age.limit_to_right(right),
             absence: AttributeMaxAge::from_ms(open.absence_age_ms_max).limit_to_right(right),
         };
+        let ages = ages.at_most(doubted);
         let (want, holder, listed) = (open.want, open.holder, None);
         Ok(OpenOperation {
             want,
@@ -127,7 +131,7 @@ impl AttributeHome {
         let Ok(generation) = self.coherence.admit_key(subject.hash, times.now) else {
             return Err(ServeRefusal::WriteUnderWay.into());
         };
-        let ages = opening.ages.at_most(self.coherence.doubted_age(subject.hash));
+        let ages = opening.ages.at_most(self.coherence.doubted_age(&subject.object, subject.hash));
         let (key, needs) = (subject.key, opening.needs);
         if let Some(known) = self.attributes.get(key, generation, times, ages, needs) {
             self.metrics.attributes[AttributesFound::Cached].inc();

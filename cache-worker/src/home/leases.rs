@@ -44,7 +44,8 @@ impl AttributeHome {
         }
         let (Some(asked), Some(asked_own)) = (learnt.asked, learnt.asked_own) else { return none };
         // What the UFS said may be used no longer than as if it were asked for here.
-        let old = match opening.attributes_age.at_most(self.coherence.doubted_age(subject.hash)) {
+        let doubted = self.coherence.doubted_age(&subject.object, subject.hash);
+        let old = match opening.attributes_age.at_most(doubted) {
             AttributeMaxAge::AlwaysAsk => return none,
             AttributeMaxAge::UpTo(age) => Some(asked.saturating_add(age)),
             AttributeMaxAge::Any => None,

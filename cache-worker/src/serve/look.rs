@@ -48,12 +48,15 @@ impl CacheWorker {
     ) -> Option<ObjectHoldings> {
         let now = times.now;
         let right = self.home.standing.to_answer(look.epoch, object.home_slot(), times).ok()?;
+        let (hash, coherence) = (object.hash(), &self.home.coherence);
+        // What ends a doubt makes void first. So doubts are looked at before what is void.
+        let doubted = coherence.doubted_age(object, hash);
         let right = right.limit_to_age(self.home.voids.latest_age(object, now));
         let age = AttributeMaxAge::from_ms(look.attributes_age_ms_max).limit_to_right(right);
         let ages = AnswerAgeLimits { attributes: age, absence: AttributeMaxAge::from_ms(0) };
         let needs = AnswerRequirements { checksums: true, error_body: false };
-        let generation = self.home.coherence.admit_key(object.hash(), now).ok()?;
-        let ages = ages.at_most(self.home.coherence.doubted_age(object.hash()));
+        let generation = coherence.admit_key(hash, now).ok()?;
+        let ages = ages.at_most(doubted).at_most(coherence.doubted_age(object, hash));
         let known = self.home.attributes.get(
             self.pages.digests.attributes_key(object, None),
             generation,

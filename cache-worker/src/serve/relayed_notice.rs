@@ -1,6 +1,8 @@
 //! Receives announcements and reports by way of the coordinators, from writers that can't reach
 //! this worker.
 //!
+//! Coordinators pass on no tenant, so nobody's account holds them.
+//!
 //! They are judged as if they arrived directly, now: by this worker's present map and lease. The
 //! coordinators' state and leadership therefore do not decide whether a write may proceed.
 //!
@@ -12,6 +14,7 @@ use verbs3_protocol::{NoticeAnswer, WorkerRefusal, WriteLeaseState, WriteNotice}
 use crate::home::ChangeReceipt;
 use crate::metrics::RelayedOutcome;
 use crate::serve_refusal::ServeRefusal;
+use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
@@ -19,8 +22,10 @@ impl CacheWorker {
     /// recording it twice has no further effect.
     pub fn apply_relayed_word(&self, word: &WriteNotice) -> NoticeAnswer {
         let noted = match word {
-            WriteNotice::Announce(announce) => self.home.answer_announce(announce),
-            WriteNotice::Report(report) => self.home.answer_report(report),
+            WriteNotice::Announce(announce) => {
+                self.home.answer_announce(announce, TenantAccount::NOBODY)
+            }
+            WriteNotice::Report(report) => self.home.answer_report(report, TenantAccount::NOBODY),
         };
         let settled = |news: ChangeReceipt| match self
             .home

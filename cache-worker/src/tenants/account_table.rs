@@ -46,10 +46,12 @@ pub(crate) struct WorkerTenantMetrics {
     evictions: MetricFamily<TenantTier, IntCounter>,
     /// Bytes that fills asked of stores.
     pub(crate) store_bytes: IntCounter,
-    /// Fills that waited for their turn, and got it.
+    /// Fills and checks that waited for their turn, and got it.
     pub(crate) fill_waits: IntCounter,
-    /// Fills that got no turn in time, or were displaced from a full queue.
+    /// Fills and checks that got no turn in time, or were displaced from a full queue.
     pub(crate) fill_refusals: IntCounter,
+    /// Announcements and reports of writes that found no place in the table of open writes.
+    pub(crate) write_refusals: IntCounter,
 }
 
 /// How tenants share a worker.
@@ -105,6 +107,8 @@ struct AccountState {
     kept: [AtomicU64; 2],
     /// Fills that wait.
     queued: AtomicUsize,
+    /// Announced writes, and doubts of those that were lost sight of.
+    notes: AtomicUsize,
     /// Set once its name is known: of pages on disk only the hash is.
     metrics: RwLock<Option<WorkerTenantMetrics>>,
     /// Whether `metrics` are those of its tenant's name. Read for each request, without a lock.
@@ -124,6 +128,7 @@ impl AccountState {
         !self.is_active.load(Ordering::Relaxed)
             && self.held.iter().all(is_unused)
             && self.queued.load(Ordering::Relaxed) == 0
+            && self.notes.load(Ordering::Relaxed) == 0
     }
 }
 
@@ -290,6 +295,15 @@ impl TenantAccounts {
 
     pub(crate) fn leave_queue(&self, account: TenantAccount) {
         self.accounts[account.index()].queued.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts announced writes or doubts of an account. While it has any, it becomes nobody else's.
+    pub(crate) fn add_notes(&self, account: TenantAccount, notes: usize) {
+        self.accounts[account.index()].notes.fetch_add(notes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove_notes(&self, account: TenantAccount, notes: usize) {
+        self.accounts[account.index()].notes.fetch_sub(notes, Ordering::Relaxed);
     }
 
     /// Returns whether an account has fewer in a queue than its part of `places`.

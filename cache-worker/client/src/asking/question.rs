@@ -11,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use verbs3_protocol::{
-    AnswerError, DecodeError, UnexpectedAnswer, WorkerQuestion, WorkerRefusal, WorkerReply,
+    AnswerError, DecodeError, TenantTag, UnexpectedAnswer, WorkerQuestion, WorkerRefusal,
+    WorkerReply,
 };
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError};
 
@@ -99,9 +100,14 @@ pub(crate) struct EncodedQuestion<Q> {
 
 impl<Q: WorkerQuestion> EncodedQuestion<Q> {
     pub(crate) fn new(question: Q) -> Self {
+        Self::for_tenant(question, None)
+    }
+
+    /// Makes a question that is asked for a tenant.
+    pub(crate) fn for_tenant(question: Q, tenant: Option<TenantTag>) -> Self {
         let request = question.into_request();
         let kind = CallKind::of_request(&request);
-        Self { kind, message: request.with_trace(None).encode(), asks: PhantomData }
+        Self { kind, message: request.for_tenant(None, tenant).encode(), asks: PhantomData }
     }
 }
 

@@ -321,3 +321,22 @@ async fn a_listing_waits_for_no_worker_that_rests_and_not_long_for_one_that_is_s
     assert_eq!(began.elapsed(), Duration::ZERO, "it rests by now");
     assert_eq!(a.asked().len(), 2);
 }
+
+/// A home counts a write for the tenant that its messages name, in each of them.
+#[tokio::test]
+async fn all_messages_of_a_write_name_its_tenant() {
+    let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    let tenant = TenantTag::new("vision", 3);
+    let names = |worker: &TestWorker| std::mem::take(&mut *worker.tenants.lock());
+    let announced = tier.announce_write_for(&volume(), &keys(100), tenant).await.unwrap();
+    announced.renew_announcement().await.unwrap();
+    tier.report_batch(announced, &keys(3)).await.unwrap();
+    for worker in [&a, &b] {
+        let named = names(worker);
+        assert!(named.len() >= 3 && named.iter().all(|named| *named == tenant), "{named:?}");
+    }
+    let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Done).await.unwrap();
+    assert_eq!([names(&a), names(&b)].concat(), [None, None]);
+}

@@ -18,8 +18,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use verbs3_metrics::{GaugeGuard, MetricLabel};
 use verbs3_protocol::{
-    NoticeAnswer, NoticeRelayOutcome, RefusalKind, WorkerId, WorkerRefusal, WriteLeaseState,
-    WriteNotice,
+    NoticeAnswer, NoticeRelayOutcome, RefusalKind, TenantTag, WorkerId, WorkerRefusal,
+    WriteLeaseState, WriteNotice,
 };
 
 use crate::asking::delivery::{HomeLifeSigns, RETRY_PAUSES};
@@ -114,17 +114,19 @@ impl NoticeCourier {
         let _ = self.relaying.set(RelayFallback { relay, options, places, around, any });
     }
 
-    /// Tells a home until it has acknowledged. Where maps change, gives up as soon as there is
+    /// Tells a home of a tenant's write until it has acknowledged. A message by way of the
+    /// coordinators names no tenant. Where maps change, gives up as soon as there is
     /// another map than the notice's. Sets `by_relay` if the coordinators carried the acknowledged
     /// message.
     pub(crate) async fn tell_home(
         &self,
         worker: &Arc<TierWorker>,
         word: &WriteNotice,
+        tenant: Option<TenantTag>,
         until: Instant,
         by_relay: &AtomicBool,
     ) -> Result<WriteLeaseState, CoherenceError> {
-        let told = self.tell_either_way(worker, word, until, by_relay);
+        let told = self.tell_either_way(worker, word, tenant, until, by_relay);
         if !self.asker.options.coordinated {
             return told.await;
         }
@@ -144,10 +146,12 @@ impl NoticeCourier {
         &self,
         worker: &Arc<TierWorker>,
         word: &WriteNotice,
+        tenant: Option<TenantTag>,
         until: Instant,
         by_relay: &AtomicBool,
     ) -> Result<WriteLeaseState, CoherenceError> {
-        let (question, signs) = (EncodedQuestion::new(word.clone()), HomeLifeSigns::default());
+        let question = EncodedQuestion::for_tenant(word.clone(), tenant);
+        let signs = HomeLifeSigns::default();
         let kind = question.kind;
         let directly = self.asker.deliver(worker, &question, until, &signs);
         let unreachable = |cause: HomeSilence| {

@@ -34,8 +34,8 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{
-    AnnounceMessage, Epoch, ObjectVolume, ReportMessage, StandingQuestion, WorkerId, WriteId,
-    WriteLeaseState, WriteNotice, WriteOutcome,
+    AnnounceMessage, Epoch, ObjectVolume, ReportMessage, StandingQuestion, TenantTag, WorkerId,
+    WriteId, WriteLeaseState, WriteNotice, WriteOutcome,
 };
 
 use crate::asking::delivery::{RETRY_PAUSE_MAX, RETRY_PAUSES};
@@ -55,6 +55,8 @@ struct TierWriteRecord {
     id: WriteId,
     volume: ObjectVolume,
     keys: Vec<String>,
+    /// The tenant whose client writes. Homes count the write for it.
+    tenant: Option<TenantTag>,
     /// Homes that got the announcement. Homes of older maps among them are told of its end, too, by
     /// best effort.
     told: Mutex<Vec<Arc<TierWorker>>>,
@@ -139,6 +141,7 @@ impl WriteAnnouncer {
         self: &Arc<Self>,
         volume: &ObjectVolume,
         keys: &[String],
+        tenant: Option<TenantTag>,
     ) -> Result<TierWriteGuard, CoherenceError> {
         // This process's own reads must see the write no later than others do.
         self.leases.drop_objects(volume, keys);
@@ -151,6 +154,7 @@ impl WriteAnnouncer {
             id,
             volume: volume.clone(),
             keys: keys.to_vec(),
+            tenant,
             told,
             around,
         });
@@ -214,8 +218,8 @@ impl WriteAnnouncer {
                 write.told.lock().clone()
             };
             let (id, volume, around) = (write.id, write.volume.clone(), write.around.clone());
-            let part =
-                Arc::new(TierWriteRecord { id, volume, keys, told: Mutex::new(told), around });
+            let (tenant, told) = (write.tenant, Mutex::new(told));
+            let part = Arc::new(TierWriteRecord { id, volume, keys, tenant, told, around });
             self.report_write(
                 TierWriteGuard { announcer: self.clone(), write: Some(part), renewal: None },
                 outcome,
@@ -330,7 +334,8 @@ impl WriteAnnouncer {
             .into_iter()
             .map(|(worker, keys)| (worker, self.compose_notice(write, news, epoch, keys)));
         let told = words.map(|(worker, word)| async move {
-            let hold = self.courier.tell_home(&worker, &word, until, &write.around).await?;
+            let told = self.courier.tell_home(&worker, &word, write.tenant, until, &write.around);
+            let hold = told.await?;
             Ok::<_, CoherenceError>((worker, hold))
         });
         let told: Vec<(Arc<TierWorker>, WriteLeaseState)> =
@@ -356,7 +361,8 @@ impl WriteAnnouncer {
         epoch: Epoch,
     ) {
         for keys in write.keys.chunks(KEYS_TO_FORMER) {
-            let word = EncodedQuestion::new(self.compose_notice(write, news, epoch, keys.to_vec()));
+            let word = self.compose_notice(write, news, epoch, keys.to_vec());
+            let word = EncodedQuestion::for_tenant(word, write.tenant);
             let worker = worker.clone();
             // May be cancelled at any time: nothing rests on it.
             self.asker.tasks.spawn(async move {

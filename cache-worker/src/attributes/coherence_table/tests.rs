@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::tenants::TenantRules;
 use proptest::prelude::*;
+use verbs3_metrics::TableFamily;
+use verbs3_protocol::TenantTag;
 
 const KEYS: usize = 3;
 const DOUBT: Duration = Duration::from_secs(60);
@@ -8,10 +11,31 @@ const DOUBT_AGE: Duration = Duration::from_secs(5);
 const UNCERTAIN_MAX: Duration = Duration::from_millis(50);
 
 fn coherence(slots: usize, open_max: usize) -> CoherenceTable {
+    coherence_for(slots, open_max, 2, Arc::default())
+}
+
+fn coherence_for(
+    slots: usize,
+    open_max: usize,
+    keys_max: usize,
+    tenants: Arc<TenantAccounts>,
+) -> CoherenceTable {
     let metrics = crate::metrics::WorkerMetrics::new(&prometheus::Registry::new()).unwrap();
     let options = crate::attributes::GrantOptions { grants_max: 10, holders_max: 10 };
-    let doubts = DoubtOptions { length: DOUBT, age_max: DOUBT_AGE, keys_max: 2 };
-    CoherenceTable::new(slots, open_max, doubts, Arc::new(LeaseGrantTable::new(options, metrics)))
+    let doubts = DoubtOptions { length: DOUBT, age_max: DOUBT_AGE, keys_max };
+    let grants = Arc::new(LeaseGrantTable::new(options, metrics));
+    CoherenceTable::new(slots, open_max, doubts, grants, tenants)
+}
+
+/// Keys of which only the hashes are known.
+fn of(hashes: &[KeyHash]) -> WrittenKeys<'_> {
+    WrittenKeys::of_hashes(hashes)
+}
+
+/// How old an answer about a key may be that no prefix is known of.
+fn doubted_age(table: &CoherenceTable, hash: KeyHash) -> Option<Duration> {
+    let object = ObjectKey { volume: ObjectVolume::new("u", "none"), key: String::new() };
+    table.doubted_age(&object, hash)
 }
 
 fn hash(key: usize) -> KeyHash {
@@ -126,7 +150,7 @@ proptest! {
             let (at, now) = (number as u64 + 1, WorkerInstant::default().saturating_add(Duration::from_millis(ms)));
             match event {
                 Event::Announce { key, write: id, ms: uncertain } => {
-                    coherence.announce_write(&[hash(key)], write(id), Duration::from_millis(uncertain), now).unwrap();
+                    coherence.announce_write(of(&[hash(key)]), write(id), Duration::from_millis(uncertain), now).unwrap();
                     truth[key].opens(id, ms, uncertain, uncertain);
                     truth[key].news = at;
                 }
@@ -137,7 +161,7 @@ proptest! {
                     truth[key].news = at;
                 }
                 Event::Report { key, write: id, outcome } => {
-                    coherence.report_write(&[hash(key)], write(id), outcome, UNCERTAIN_MAX, now).unwrap();
+                    coherence.report_write(of(&[hash(key)]), write(id), outcome, UNCERTAIN_MAX, now).unwrap();
                     truth[key].open.retain(|_, open| open.end > ms);
                     match outcome {
                         WriteOutcome::Done | WriteOutcome::Refused => drop(truth[key].open.remove(&id)),
@@ -195,7 +219,10 @@ proptest! {
 fn an_announcement_that_does_not_fit_opens_none_of_its_keys() {
     let (coherence, now) = (coherence(16, 2), WorkerInstant::default());
     let hashes = [hash(0), hash(1), hash(2)];
-    assert_eq!(coherence.announce_write(&hashes, write(1), UNCERTAIN_MAX, now), Err(TooManyWrites));
+    assert_eq!(
+        coherence.announce_write(of(&hashes), write(1), UNCERTAIN_MAX, now),
+        Err(TooManyWrites)
+    );
     assert_eq!(coherence.open_writes(), 0);
     assert!(hashes.iter().all(|&hash| coherence.admit_key(hash, now).is_ok()));
 }
@@ -203,10 +230,10 @@ fn an_announcement_that_does_not_fit_opens_none_of_its_keys() {
 #[test]
 fn a_report_that_finds_no_place_voids_what_is_known_all_the_same() {
     let (coherence, now) = (coherence(16, 1), WorkerInstant::default());
-    coherence.announce_write(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
+    coherence.announce_write(of(&[hash(0)]), write(1), UNCERTAIN_MAX, now).unwrap();
     let known = coherence.admit_key(hash(1), now).unwrap();
     let report =
-        coherence.report_write(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
+        coherence.report_write(of(&[hash(1)]), write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
     assert_eq!(report, Err(TooManyWrites));
     assert!(!coherence.is_generation_valid(hash(1), known, now));
 }
@@ -214,9 +241,11 @@ fn a_report_that_finds_no_place_voids_what_is_known_all_the_same() {
 #[test]
 fn a_key_named_twice_takes_one_place() {
     let (coherence, now) = (coherence(16, 10), WorkerInstant::default());
-    coherence.announce_write(&[hash(0), hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
+    coherence.announce_write(of(&[hash(0), hash(0)]), write(1), UNCERTAIN_MAX, now).unwrap();
     assert_eq!(coherence.open_writes(), 1);
-    coherence.report_write(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
+    coherence
+        .report_write(of(&[hash(0)]), write(1), WriteOutcome::Done, UNCERTAIN_MAX, now)
+        .unwrap();
     assert_eq!(coherence.open_writes(), 0);
 }
 
@@ -225,12 +254,18 @@ fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
     let (coherence, at) =
         (coherence(16, 2), |ms| WorkerInstant::default().saturating_add(Duration::from_millis(ms)));
     // No renewal came through, and the table is full.
-    coherence.announce_write(&[hash(0)], write(1), Duration::from_millis(40), at(0)).unwrap();
+    coherence.announce_write(of(&[hash(0)]), write(1), Duration::from_millis(40), at(0)).unwrap();
     coherence
         .inherit_write(hash(1), write(1), Duration::from_millis(40), UNCERTAIN_MAX, at(0))
         .unwrap();
     coherence
-        .report_write(&[hash(0), hash(1)], write(1), WriteOutcome::Unknown, UNCERTAIN_MAX, at(39))
+        .report_write(
+            of(&[hash(0), hash(1)]),
+            write(1),
+            WriteOutcome::Unknown,
+            UNCERTAIN_MAX,
+            at(39),
+        )
         .unwrap();
     let open = |ms| [0, 1].map(|key| coherence.admit_key(hash(key), at(ms)).is_err());
     assert_eq!(
@@ -242,11 +277,14 @@ fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
 #[test]
 fn a_report_of_unknown_outcome_that_found_no_place_finds_one_later() {
     let (coherence, now) = (coherence(16, 1), WorkerInstant::default());
-    let report =
-        || coherence.report_write(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
-    coherence.announce_write(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
+    let report = || {
+        coherence.report_write(of(&[hash(1)]), write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now)
+    };
+    coherence.announce_write(of(&[hash(0)]), write(1), UNCERTAIN_MAX, now).unwrap();
     assert_eq!(report(), Err(TooManyWrites));
-    coherence.report_write(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
+    coherence
+        .report_write(of(&[hash(0)]), write(1), WriteOutcome::Done, UNCERTAIN_MAX, now)
+        .unwrap();
     report().unwrap();
     assert_eq!(coherence.admit_key(hash(1), now), Err(UncertainKeyError));
 }
@@ -256,13 +294,16 @@ fn a_write_that_was_lost_sight_of_leaves_a_doubt_and_its_end_makes_void() {
     let table = coherence(8, 100);
     let at = |seconds| WorkerInstant::default().saturating_add(Duration::from_secs(seconds));
     for key in 0..2 {
-        table.announce_write(&[hash(key)], write(1), Duration::from_secs(10), at(0)).unwrap();
+        table.announce_write(of(&[hash(key)]), write(1), Duration::from_secs(10), at(0)).unwrap();
     }
-    table.report_write(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, at(1)).unwrap();
+    table.report_write(of(&[hash(0)]), write(1), WriteOutcome::Done, UNCERTAIN_MAX, at(1)).unwrap();
     assert_eq!(table.admit_key(hash(1), at(9)), Err(UncertainKeyError));
     assert_eq!(table.doubt_count(), 0);
     let learnt = table.admit_key(hash(1), at(10)).unwrap();
-    assert_eq!((table.doubted_age(hash(0)), table.doubted_age(hash(1))), (None, Some(DOUBT_AGE)));
+    assert_eq!(
+        (doubted_age(&table, hash(0)), doubted_age(&table, hash(1))),
+        (None, Some(DOUBT_AGE))
+    );
     table.sweep_expired(at(69));
     assert!(table.is_generation_valid(hash(1), learnt, at(69)) && table.doubt_count() == 1);
     table.sweep_expired(at(70));
@@ -270,7 +311,7 @@ fn a_write_that_was_lost_sight_of_leaves_a_doubt_and_its_end_makes_void() {
         !table.is_generation_valid(hash(1), learnt, at(70)),
         "it was learnt while the write could still come"
     );
-    assert_eq!((table.doubted_age(hash(1)), table.doubt_count()), (None, 0));
+    assert_eq!((doubted_age(&table, hash(1)), table.doubt_count()), (None, 0));
 }
 
 #[test]
@@ -279,16 +320,16 @@ fn doubts_that_find_no_place_concern_few_other_keys() {
     let at = |seconds| WorkerInstant::default().saturating_add(Duration::from_secs(seconds));
     let lose = |key, seconds| {
         table
-            .announce_write(&[hash(key)], write(1), Duration::from_millis(1), at(seconds))
+            .announce_write(of(&[hash(key)]), write(1), Duration::from_millis(1), at(seconds))
             .unwrap();
         table.sweep_expired(at(seconds + 1));
     };
     (0..3).for_each(|key| lose(key, 0));
-    let doubted = |key| table.doubted_age(hash(key));
+    let doubted = |key| doubted_age(&table, hash(key));
     assert_eq!([0, 1, 2].map(doubted), [Some(DOUBT_AGE); 3], "two are remembered by name");
     assert_eq!((3..10).filter_map(doubted).count(), 0);
     let shared = KeyHash(hash(2).0 % (1 << 10));
-    assert_eq!(table.doubted_age(shared), Some(DOUBT_AGE), "it shares what stands for the third");
+    assert_eq!(doubted_age(&table, shared), Some(DOUBT_AGE), "it shares what stands for the third");
     // Another one, later, makes the doubt of the third no longer.
     lose(3, 50);
     let learnt = [2, 3, 7].map(|key| table.admit_key(hash(key), at(51)).unwrap());
@@ -308,9 +349,9 @@ fn the_end_of_doubts_that_found_no_place_recalls_leases() {
     let options = crate::attributes::GrantOptions { grants_max: 10, holders_max: 10 };
     let grants = Arc::new(LeaseGrantTable::new(options, metrics));
     let doubts = DoubtOptions { length: DOUBT, age_max: DOUBT_AGE, keys_max: 0 };
-    let table = CoherenceTable::new(1 << 10, 10, doubts, grants.clone());
+    let table = CoherenceTable::new(1 << 10, 10, doubts, grants.clone(), Arc::default());
     let at = |seconds| WorkerInstant::default().saturating_add(Duration::from_secs(seconds));
-    table.announce_write(&[hash(0)], write(1), Duration::from_millis(1), at(0)).unwrap();
+    table.announce_write(of(&[hash(0)]), write(1), Duration::from_millis(1), at(0)).unwrap();
     table.sweep_expired(at(1));
     for key in 0..2 {
         let holder = verbs3_protocol::HolderId(1);
@@ -322,4 +363,125 @@ fn the_end_of_doubts_that_found_no_place_recalls_leases() {
         grants.latest_recalled_end(&concerned, at(61)).is_some()
     };
     assert!(is_recalled(0) && !is_recalled(1));
+}
+
+fn at_seconds(seconds: u64) -> WorkerInstant {
+    WorkerInstant::default().saturating_add(Duration::from_secs(seconds))
+}
+
+/// Tenants of weight 1, which share a table with a reserve of a tenth.
+fn two_tenants() -> (Arc<TenantAccounts>, [TenantAccount; 2]) {
+    let rules =
+        TenantRules { share_percent: 0, active_for: Duration::from_secs(600), reserve_percent: 10 };
+    let tenants = Arc::new(TenantAccounts::new(rules, TableFamily::default()));
+    let accounts =
+        ["eve", "bob"].map(|name| tenants.note_request(TenantTag::new(name, 1).as_ref(), 0));
+    (tenants, accounts)
+}
+
+/// Keys of a tenant, as a message names them.
+struct NamedKeys {
+    volume: ObjectVolume,
+    names: Vec<String>,
+    hashes: Vec<KeyHash>,
+}
+
+impl NamedKeys {
+    fn below(prefix: &str, numbers: std::ops::Range<usize>) -> Self {
+        let volume = ObjectVolume::new("u", "shared");
+        let names: Vec<String> = numbers.map(|number| format!("{prefix}{number}")).collect();
+        let hash = |key: &String| ObjectKey { volume: volume.clone(), key: key.clone() }.hash();
+        let hashes = names.iter().map(hash).collect();
+        Self { volume, names, hashes }
+    }
+
+    fn of(&self, account: TenantAccount) -> WrittenKeys<'_> {
+        let names = Some((&self.volume, self.names.as_slice()));
+        WrittenKeys { hashes: &self.hashes, names, account }
+    }
+
+    fn doubted(&self, table: &CoherenceTable) -> usize {
+        let is_doubted = |key: &String| {
+            let object = ObjectKey { volume: self.volume.clone(), key: key.clone() };
+            table.doubted_age(&object, object.hash()).is_some()
+        };
+        self.names.iter().filter(|key| is_doubted(key)).count()
+    }
+}
+
+/// Announces batches for a tenant until one is refused. Returns how many keys are open.
+fn fill_table(table: &CoherenceTable, account: TenantAccount, now: WorkerInstant) -> usize {
+    for batch in 0.. {
+        let keys = NamedKeys::below("eve/", batch * 10..batch * 10 + 10);
+        let minute = Duration::from_secs(60);
+        if table.announce_write(keys.of(account), write(batch as u64), minute, now).is_err() {
+            return batch * 10;
+        }
+    }
+    unreachable!("the table has a bound")
+}
+
+#[test]
+fn a_tenant_that_opens_many_writes_leaves_places_to_others() {
+    let (tenants, [eve, bob]) = two_tenants();
+    let table = coherence_for(1 << 10, 1000, 1000, tenants);
+    let (now, minute) = (at_seconds(0), Duration::from_secs(60));
+    let open = fill_table(&table, eve, now);
+    assert_eq!(open, 990, "nobody else is there: all but a tenth of the reserve");
+    let first = NamedKeys::below("bob/", 0..10);
+    table.announce_write(first.of(bob), write(5000), minute, now).unwrap();
+    assert_eq!(table.open_writes(), 1000);
+    let renewed = NamedKeys::below("eve/", 0..10);
+    table.announce_write(renewed.of(eve), write(0), minute, now).unwrap();
+    // What becomes free is for who holds less than its share.
+    for batch in 0..5 {
+        let keys = NamedKeys::below("eve/", batch * 10..batch * 10 + 10);
+        let (id, done) = (write(batch as u64), WriteOutcome::Done);
+        table.report_write(keys.of(eve), id, done, minute, now).unwrap();
+    }
+    let again = NamedKeys::below("eve/", 0..10);
+    assert_eq!(table.announce_write(again.of(eve), write(6000), minute, now), Err(TooManyWrites));
+    let more = NamedKeys::below("bob/", 10..60);
+    table.announce_write(more.of(bob), write(5001), minute, now).unwrap();
+    assert_eq!(table.open_writes(), 1000);
+}
+
+/// Wave after wave of lost writes: each is doubted until its time is over, and hardly any key of
+/// another tenant is, in the same volume.
+#[test]
+fn lost_writes_of_one_tenant_put_few_keys_of_others_in_doubt() {
+    let (tenants, [eve, bob]) = two_tenants();
+    // One bucket for each slot.
+    let table = coherence_for(1 << 16, 4000, 100, tenants);
+    let second = Duration::from_secs(1);
+    let waves: Vec<NamedKeys> =
+        (0..4).map(|wave| NamedKeys::below(&format!("eve/{wave}/"), 0..2000)).collect();
+    for (wave, keys) in waves.iter().enumerate() {
+        let (at, id) = (at_seconds(2 * wave as u64), write(wave as u64));
+        table.announce_write(keys.of(eve), id, second, at).unwrap();
+        table.sweep_expired(at_seconds(2 * wave as u64 + 1));
+        let doubted: usize = waves[..=wave].iter().map(|keys| keys.doubted(&table)).sum();
+        assert_eq!(doubted, 2000 * (wave + 1), "no doubt is lost");
+    }
+    let others = NamedKeys::below("bob/", 0..2000);
+    let doubted = others.doubted(&table);
+    assert!(doubted < 100, "{doubted} of 2000 share a bucket with a lost write");
+    // Another tenant's own lost write is known by name.
+    let own = NamedKeys::below("bob/own/", 0..1);
+    table.announce_write(own.of(bob), write(9), second, at_seconds(8)).unwrap();
+    table.sweep_expired(at_seconds(9));
+    assert_eq!((own.doubted(&table), others.doubted(&table)), (1, doubted));
+    // The last doubt of the prefix began at 7 s.
+    let is_ended = |seconds| {
+        table.sweep_expired(at_seconds(seconds));
+        let ended = table.expired_prefixes(at_seconds(seconds));
+        table.end_prefix_doubts(&ended, at_seconds(seconds));
+        ended.iter().map(|ended| ended.prefix.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(is_ended(66), [""; 0]);
+    assert_eq!(waves[3].doubted(&table), 2000);
+    assert_eq!(is_ended(67), ["eve/"]);
+    assert_eq!((waves[3].doubted(&table), own.doubted(&table)), (0, 1));
+    assert_eq!(is_ended(69), [""; 0]);
+    assert_eq!((table.doubt_count(), table.open_writes()), (0, 0));
 }

@@ -140,7 +140,7 @@ proptest! {
 fn a_raise_between_the_judgement_and_the_grant_is_seen_by_one_of_them() {
     let grants = grants(10);
     let doubts = DoubtOptions { length: Duration::ZERO, age_max: Duration::ZERO, keys_max: 1 };
-    let coherence = Arc::new(CoherenceTable::new(16, 10, doubts, grants.clone()));
+    let coherence = Arc::new(CoherenceTable::new(16, 10, doubts, grants.clone(), Arc::default()));
     let generation = coherence.admit_key(hash(0), at(0)).unwrap();
     let raising = std::cell::Cell::new(None);
     let valid = || {

@@ -163,6 +163,8 @@ pub(super) const WRITE: WriteId = WriteId { gateway: 1, sequence: 1 };
 pub(super) struct BedWorker {
     pub(super) settings: WorkerSettings,
     pub(super) askers: WorkerAskers,
+    /// Requests that the store's client sends at once; `None`: its default.
+    pub(super) store_requests_max: Option<u32>,
 }
 
 /// The default settings but for these; it answers any asker.
@@ -205,6 +207,9 @@ impl Bed {
         let (clock, arena) = (Arc::new(ManualWorkerClock::default()), map(mebibytes));
         let mut settings = UfsSettings::with_name("main");
         settings.retries.attempts_max = 1;
+        if let Some(requests_max) = worker.store_requests_max {
+            settings.limits.requests_in_flight_max = requests_max;
+        }
         let ufs = Ufs::new(store.clone(), settings);
         let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
         let parts = WorkerParts {
@@ -274,15 +279,20 @@ impl Bed {
     }
 
     pub(super) async fn announce(&self, key: &str, write: WriteId, uncertain_ms: u64) -> Got {
-        let keys = vec![key.to_owned()];
-        self.ask(WorkerRequest::Announce(AnnounceMessage {
-            volume: volume(),
-            keys,
-            write,
-            epoch: Epoch(1),
-            uncertain_ms,
-        }))
-        .await
+        self.announce_for(None, vec![key.to_owned()], write, uncertain_ms).await
+    }
+
+    /// Announces a write of several keys for a tenant.
+    pub(super) async fn announce_for(
+        &self,
+        tenant: Option<TenantTag>,
+        keys: Vec<String>,
+        write: WriteId,
+        uncertain_ms: u64,
+    ) -> Got {
+        let (volume, epoch) = (volume(), Epoch(1));
+        let announce = AnnounceMessage { volume, keys, write, epoch, uncertain_ms };
+        collect(self.call_for(tenant, &WorkerRequest::Announce(announce))).await.unwrap()
     }
 
     pub(super) async fn report(&self, key: &str, write: WriteId, outcome: WriteOutcome) -> Got {

@@ -526,3 +526,64 @@ async fn what_is_learnt_behind_a_lost_write_is_not_believed_for_ever() {
         assert_eq!(asked(&bed), learnt);
     }
 }
+
+#[tokio::test]
+async fn writes_that_one_tenant_leaves_open_do_not_stop_those_of_another() {
+    let worker = with_settings(|settings| settings.writes.open_max = 100);
+    let bed = Bed::with(InProcessMode::Share, 8, worker);
+    let [eve, bob] = ["eve", "bob"].map(|name| verbs3_protocol::TenantTag::new(name, 1));
+    let key = |number: u64| vec![format!("eve/{number}")];
+    let mut opened = 0;
+    while bed.announce_for(eve, key(opened), other(opened), 10_000).await.is_done() {
+        opened += 1;
+    }
+    assert_eq!(opened, 99, "nobody else is there: all but a tenth of the reserve");
+    let refused = bed.announce_for(eve, key(opened), other(opened), 10_000).await;
+    assert_eq!(refused.refused(), Some(&RefusalKind::Busy));
+    let own = vec!["bob/k".to_owned()];
+    assert!(bed.announce_for(bob, own, WRITE, 10_000).await.is_done());
+    assert!(bed.announce_for(eve, key(0), other(0), 10_000).await.is_done(), "a renewal");
+    let refusals = |name| bed.worker.metrics.tenants.select_table(name).write_refusals.get();
+    assert_eq!([refusals("eve"), refusals("bob")], [2, 0]);
+}
+
+/// More writes are lost than are remembered by name, and than may put buckets in doubt. What else the
+/// tenant may have written is believed for a short time, and nothing of others.
+#[tokio::test]
+async fn many_lost_writes_put_the_prefix_of_their_tenant_in_doubt() {
+    let worker = with_settings(|settings| {
+        settings.writes.open_max = 2000;
+        settings.writes.doubt_for = TimePeriod::from_seconds(600);
+        settings.writes.doubt_age_max = TimePeriod::from_seconds(5);
+    });
+    let bed = Bed::with(InProcessMode::Share, 32, worker);
+    let eve = verbs3_protocol::TenantTag::new("eve", 1);
+    // The prefix of the last two waves is in doubt.
+    for wave in 0..5 {
+        let keys = (0..1000).map(|number| format!("eve/{wave}/{number}")).collect();
+        assert!(bed.announce_for(eve, keys, other(wave), 1000).await.is_done());
+        bed.clock.advance_time(Duration::from_secs(2));
+        bed.worker.look_over();
+    }
+    let (below, late) = (Stored::new(1, 1000), Stored::new(2, 1000));
+    bed.store.put("eve/any", below);
+    bed.store.put("bob/k", Stored::new(3, 1000));
+    for key in ["eve/any", "bob/k"] {
+        bed.open(open(key, ALL)).await;
+    }
+    bed.store.put("eve/any", late.clone());
+    bed.clock.advance_time(Duration::from_secs(6));
+    assert_eq!(bed.open(open("eve/any", ALL)).await.bytes, late.content(0..1000));
+    assert!(bed.open(open("bob/k", ALL)).await.opened().attributes_cached);
+    // What is learnt in doubt is void at its end, then believed for ever.
+    let last = Stored::new(4, 1000);
+    bed.store.put("eve/any", last.clone());
+    bed.clock.advance_time(Duration::from_secs(600));
+    bed.worker.look_over();
+    assert_eq!(bed.worker.home.coherence.doubt_count(), 0);
+    assert_eq!(bed.open(open("eve/any", ALL)).await.bytes, last.content(0..1000));
+    bed.clock.advance_time(Duration::from_secs(10_000));
+    for key in ["eve/any", "bob/k"] {
+        assert!(bed.open(open(key, ALL)).await.opened().attributes_cached, "{key}");
+    }
+}

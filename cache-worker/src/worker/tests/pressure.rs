@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use verbs3_protocol::{RefusalKind, TenantTag, WorkerRequest};
+use verbs3_protocol::{ByteRange, RefusalKind, TenantTag, WorkerRequest};
 use verbs3_rdma::inprocess::InProcessMode;
 
 use super::bed::{BLOCK, Bed, BedWorker, PAGE, collect, modes, open, read, with_settings};
@@ -281,4 +281,50 @@ async fn a_page_that_another_tenant_asked_for_first_comes_at_the_readers_own_tur
     }
     assert_eq!(order[..2], ["first", "wanted"], "{order:?}");
     assert_eq!(wanted.await.unwrap().bytes, stored.content(0..PAGE));
+}
+
+/// Asks about keys that are not there, all for one tenant, before another tenant asks about one. The
+/// client of the store serves in order of arrival.
+#[tokio::test]
+async fn a_check_does_not_wait_behind_the_checks_of_another_tenant() {
+    let one_request = BedWorker { store_requests_max: Some(1), ..BedWorker::default() };
+    let bed = Bed::with(InProcessMode::Share, 32, one_request);
+    bed.store.put("wanted", Stored::new(1, PAGE));
+    let [prober, victim] = ["prober", "victim"].map(|name| TenantTag::new(name, 1));
+    let ask = |tenant, key: &'static str| {
+        let call = bed.call_for(tenant, &WorkerRequest::Open(open(key, None)));
+        async move { (key, collect(call).await.unwrap()) }
+    };
+    bed.store.hold();
+    let mut order = futures::stream::FuturesUnordered::new();
+    let all = [("a", prober), ("b", prober), ("c", prober), ("wanted", victim)];
+    for ((key, tenant), waiting) in all.into_iter().zip(0..) {
+        order.push(ask(tenant, key));
+        for _ in 0..100 {
+            assert!(futures::poll!(order.next()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(bed.worker.metrics.fills_queued.get(), waiting, "the others wait");
+    }
+    bed.store.release();
+    let (first, _) = order.next().await.unwrap();
+    let (second, got) = order.next().await.unwrap();
+    assert_eq!([first, second], ["a", "wanted"], "it came last");
+    assert_eq!(got.opened().attributes.version.bytes, PAGE);
+    assert_eq!(order.count().await, 2, "the others are answered, too");
+}
+
+/// A turn that a check would wait for may be its own.
+#[tokio::test]
+async fn checksums_are_asked_for_later_where_no_request_is_free_beside_the_read() {
+    let one_request = BedWorker { store_requests_max: Some(1), ..BedWorker::default() };
+    let bed = Bed::with(InProcessMode::Share, 32, one_request);
+    let stored = Stored::new(1, 2 * BLOCK);
+    bed.store.put("k", stored.clone());
+    let range = ByteRange::From { first: PAGE, last: Some(PAGE + 9) };
+    let opening = verbs3_protocol::OpenMessage { checksums: true, ..open("k", Some(range)) };
+    let got = bed.open(opening).await;
+    assert_eq!(got.bytes, stored.content(PAGE..PAGE + 10));
+    assert!(got.opened().attributes.checksums_known);
+    assert_eq!(bed.store.asked(), (1, 1));
 }

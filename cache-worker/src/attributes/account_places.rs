@@ -1,0 +1,89 @@
+//! Owns places that tenants share and that are held for long: those of announced writes, and those
+//! of doubts. The rules are those of all that is scarce ([`FairQueue`]), but nobody waits.
+//!
+//! A tenant that is alone leaves a part of the reserve free, too. What it holds may stay for an hour,
+//! and somebody who comes meanwhile must find a place.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use verbs3_doors::{FairLimits, FairParty, FairQueue};
+
+use crate::clock::WorkerInstant;
+use crate::tenants::{TenantAccount, TenantAccounts};
+
+/// How long after it asked last places are kept free for a tenant.
+const RESERVED_FOR_MAX: Duration = Duration::from_secs(60);
+
+/// The places, and how many each account holds.
+pub(super) struct AccountPlaces {
+    queue: Mutex<FairQueue<Infallible>>,
+    tenants: Arc<TenantAccounts>,
+    capacity: u64,
+    /// What the worker's clock counts from. Its moments become those of the queue.
+    began: Instant,
+}
+
+impl AccountPlaces {
+    pub(super) fn new(capacity: usize, tenants: Arc<TenantAccounts>) -> Self {
+        let (capacity, rules) = (capacity as u64, tenants.rules());
+        let limits = FairLimits {
+            capacity,
+            // Rounded down: few places are not worth a reserve.
+            reserve: capacity.saturating_mul(rules.reserve_percent.into()) / 100,
+            waiting_max: 0,
+            active_for: rules.active_for.min(RESERVED_FOR_MAX),
+        };
+        let queue = Mutex::new(FairQueue::new(limits));
+        Self { queue, tenants, capacity, began: Instant::now() }
+    }
+
+    /// Takes places, all or none, if they are free and not kept for others.
+    pub(super) fn try_take(
+        &self,
+        account: TenantAccount,
+        places: usize,
+        now: WorkerInstant,
+    ) -> bool {
+        self.take_as(FairParty { is_alone: false, ..self.tenants.party_of(account) }, places, now)
+            && self.note_taken(account, places)
+    }
+
+    /// Takes places, all or none, if they are free, for what nobody can be refused for.
+    pub(super) fn try_take_kept(
+        &self,
+        account: TenantAccount,
+        places: usize,
+        now: WorkerInstant,
+    ) -> bool {
+        self.take_as(FairParty { is_alone: true, ..self.tenants.party_of(account) }, places, now)
+            && self.note_taken(account, places)
+    }
+
+    pub(super) fn give_back(&self, account: TenantAccount, places: usize) {
+        if places > 0 {
+            self.queue.lock().give_back(self.tenants.party_of(account), places as u64);
+            self.tenants.remove_notes(account, places);
+        }
+    }
+
+    /// Returns how many are held.
+    pub(super) fn used(&self) -> usize {
+        usize::try_from(self.queue.lock().used_units()).unwrap_or(usize::MAX)
+    }
+
+    fn take_as(&self, party: FairParty, places: usize, now: WorkerInstant) -> bool {
+        let at = self.began.checked_add(Duration::from_nanos(now.as_nanos()));
+        // A queue has one place at least.
+        places == 0
+            || (places as u64 <= self.capacity
+                && self.queue.lock().try_take(party, places as u64, at.unwrap_or(self.began)))
+    }
+
+    fn note_taken(&self, account: TenantAccount, places: usize) -> bool {
+        self.tenants.add_notes(account, places);
+        true
+    }
+}
