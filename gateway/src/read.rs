@@ -299,7 +299,7 @@ impl ObjectReader {
         request.trace = cx.outgoing_trace(span.as_ref());
         let outcome = match self.open_beside_store(cx, mount, request).await {
             HedgedOpenOutcome::Tier(outcome) => outcome,
-            HedgedOpenOutcome::Store(found) => return Ok(Some(found)),
+            HedgedOpenOutcome::Store(found) => return Ok(Some(*found)),
         };
         trace_outcome(span.as_mut(), &outcome);
         drop(span);

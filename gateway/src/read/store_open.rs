@@ -25,7 +25,7 @@ const HEAD_MAX: Duration = Duration::from_secs(5);
 /// Who has said first what an object is.
 pub(super) enum HedgedOpenOutcome {
     Tier(OpenOutcome),
-    Store(FoundObject),
+    Store(Box<FoundObject>),
 }
 
 impl ObjectReader {
@@ -56,7 +56,7 @@ impl ObjectReader {
             biased;
             outcome = &mut opening => return HedgedOpenOutcome::Tier(outcome),
             found = by_store => if let Some(found) = found {
-                return HedgedOpenOutcome::Store(found);
+                return HedgedOpenOutcome::Store(Box::new(found));
             }
         }
         HedgedOpenOutcome::Tier(opening.await)
