@@ -315,7 +315,7 @@ impl PageFiller {
                 self.metrics.busy[BusyReason::FillWait].inc();
                 Err(PageFillError::Busy(
                     "no request to the store ended in time, or others have fewer under way; raise \
-                     limits.requests_in_flight_max of the ufs, or worker.fill.wait_max",
+                     ufs.limits.requests_in_flight_max, or worker.fill.wait_max",
                 ))
             }
         }

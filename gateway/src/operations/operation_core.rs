@@ -220,8 +220,9 @@ impl OperationCore {
     /// Makes a write to announce; `None` if there are no keys.
     pub fn write(&self, entry: &AuthorizedRequest, keys: Vec<String>) -> Option<GatewayWrite> {
         let coherence = self.mounts.promised_coherence(&entry.mount);
+        let tenant = entry.exchange.cx.tenant().worker_tag();
         (!keys.is_empty())
-            .then(|| GatewayWrite::new(self.homes.clone(), &entry.mount, coherence, keys))
+            .then(|| GatewayWrite::new(self.homes.clone(), &entry.mount, coherence, keys, tenant))
     }
 
     /// Turns the UFS's answer into the client's.

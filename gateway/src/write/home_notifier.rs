@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use tracing::warn;
 use verbs3_client::{CacheTierClient, CoherenceError, TierWriteGuard};
-use verbs3_protocol::{ListedEntry, ObjectVolume, WriteOutcome};
+use verbs3_protocol::{ListedEntry, ObjectVolume, TenantTag, WriteOutcome};
 
 use crate::mount::{MountedBucket, WriteCoherence};
 
@@ -21,11 +21,13 @@ use crate::mount::{MountedBucket, WriteCoherence};
 /// others.
 #[async_trait]
 pub trait HomeNotifier: Send + Sync + 'static {
-    /// Tells the homes that a write of these keys is about to become visible. Bounded in time.
+    /// Tells the homes that a write of these keys is about to become visible. They count it for the
+    /// tenant. Bounded in time.
     async fn announce_write(
         &self,
         volume: &ObjectVolume,
         keys: &[String],
+        tenant: Option<TenantTag>,
     ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable>;
 
     /// Has the reachable homes drop what they hold of these keys, after a write that none was told
@@ -120,6 +122,7 @@ struct GatewayWriteInner {
     homes: Arc<dyn HomeNotifier>,
     volume: ObjectVolume,
     keys: Vec<String>,
+    tenant: Option<TenantTag>,
     coherence: WriteCoherence,
     state: Mutex<AnnouncementState>,
 }
@@ -135,6 +138,7 @@ impl GatewayWrite {
         mount: &MountedBucket,
         coherence: WriteCoherence,
         keys: Vec<String>,
+        tenant: Option<TenantTag>,
     ) -> Self {
         let volume = mount.volume.clone();
         Self {
@@ -142,6 +146,7 @@ impl GatewayWrite {
                 homes,
                 volume,
                 keys,
+                tenant,
                 coherence,
                 state: Mutex::new(AnnouncementState::Idle),
             }),
@@ -208,17 +213,18 @@ impl BodyWriteHandle {
     /// Tells the homes. After `Ok` the write may become visible.
     pub async fn announce_write(&self) -> S3Result<()> {
         let shared = &self.0;
-        let told = match shared.homes.announce_write(&shared.volume, &shared.keys).await {
-            Ok(announced) => AnnouncementState::Announced(announced),
-            Err(error) if shared.coherence == WriteCoherence::Ttl => {
-                warn!(
-                    volume = %shared.volume, %error,
-                    "a write goes on unannounced; readers see it after the mount's ttl"
-                );
-                AnnouncementState::Untold
-            }
-            Err(error) => return Err(error.into_error(&shared.volume)),
-        };
+        let told =
+            match shared.homes.announce_write(&shared.volume, &shared.keys, shared.tenant).await {
+                Ok(announced) => AnnouncementState::Announced(announced),
+                Err(error) if shared.coherence == WriteCoherence::Ttl => {
+                    warn!(
+                        volume = %shared.volume, %error,
+                        "a write goes on unannounced; readers see it after the mount's ttl"
+                    );
+                    AnnouncementState::Untold
+                }
+                Err(error) => return Err(error.into_error(&shared.volume)),
+            };
         let mut state = shared.state.lock();
         if matches!(*state, AnnouncementState::Closed) {
             // The client has gone meanwhile: nothing was sent, and nothing may be.
@@ -241,8 +247,9 @@ impl HomeNotifier for Arc<CacheTierClient> {
         &self,
         volume: &ObjectVolume,
         keys: &[String],
+        tenant: Option<TenantTag>,
     ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable> {
-        let announced = CacheTierClient::announce_write(self, volume, keys).await?;
+        let announced = CacheTierClient::announce_write_for(self, volume, keys, tenant).await?;
         Ok(Box::new(TierAnnouncement { tier: self.clone(), announced }))
     }
 
@@ -311,6 +318,7 @@ mod tests {
             &self,
             _: &ObjectVolume,
             _: &[String],
+            _: Option<TenantTag>,
         ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable> {
             match self.away {
                 true => Err(HomeUnreachable::new("it is away")),

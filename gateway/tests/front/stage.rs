@@ -21,7 +21,7 @@ use verbs3_gateway::{
     AdminLimits, GatewayParts, GatewayService, GatewaySettings, HomeNotifier, HomeUnreachable,
     HttpListener, NoticeRoute, PreloadJobs, TlsFiles, WriteAnnouncement,
 };
-use verbs3_protocol::{ListedEntry, ObjectVolume, WriteOutcome};
+use verbs3_protocol::{ListedEntry, ObjectVolume, TenantTag, WriteOutcome};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsSettings};
 
@@ -63,6 +63,7 @@ impl HomeNotifier for TestHomes {
         &self,
         volume: &ObjectVolume,
         keys: &[String],
+        _: Option<TenantTag>,
     ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable> {
         if self.refuse_announce.load(Ordering::SeqCst) {
             return Err(HomeUnreachable::new("worker w1 is away"));
