@@ -360,8 +360,8 @@ mod tests {
     fn write(homes: Arc<Counting>) -> GatewayWrite {
         let coherence = if homes.away { WriteCoherence::Ttl } else { WriteCoherence::Strict };
         let (volume, state) = (ObjectVolume::new("u", "b"), Mutex::new(AnnouncementState::Idle));
-        let shared =
-            GatewayWriteInner { homes, volume, keys: vec!["k".to_owned()], coherence, state };
+        let keys = vec!["k".to_owned()];
+        let shared = GatewayWriteInner { homes, volume, keys, tenant: None, coherence, state };
         GatewayWrite { shared: Arc::new(shared) }
     }
 
