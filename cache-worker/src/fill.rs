@@ -256,11 +256,12 @@ impl PageFiller {
                 Some(rate) => rate.take_bytes(party, bytes).await,
                 None => false,
             };
-            // All take these in this order, so nobody waits for who waits for it.
-            let store_turns = self.store_turns.turns_of(ufs);
-            let store_turn = store_turns.take_permit(party, 1, began).await?;
+            // All take these in this order, so nobody waits for who waits for it. The store's turn
+            // comes last: checks of an idle store must not wait for fills of a slow one.
             let turn = self.turns.take_permit(party, 1, began).await?;
             let bytes = self.kibibytes.take_permit(party, kibibytes, began).await?;
+            let store_turns = self.store_turns.turns_of(ufs);
+            let store_turn = store_turns.take_permit(party, 1, began).await?;
             let waited = [&store_turn, &turn, &bytes].map(FairPermit::has_waited);
             Ok::<_, FairRefusal>((has_waited || waited.contains(&true), store_turn, turn, bytes))
         };

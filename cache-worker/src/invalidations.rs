@@ -37,27 +37,39 @@ impl PrefixInvalidation {
             .as_ref()
             .is_none_or(|own| own.means_name_of(volume) && key.starts_with(self.prefix.as_str()))
     }
+
+    /// Takes the place of all entries that this one covers. Their moments may be later than its own.
+    fn absorb_covered(mut self, list: &mut Vec<Self>) {
+        list.retain(|old| {
+            let is_covered = match &old.volume {
+                None => self.volume.is_none(),
+                Some(volume) => self.covers_key(volume, &old.prefix),
+            };
+            if is_covered {
+                self.at = self.at.max(old.at);
+            }
+            !is_covered
+        });
+        list.push(self);
+    }
 }
 
 impl InvalidationList {
     /// Voids answers that were requested before `at`, for objects whose names begin with `prefix`.
     pub(crate) fn add_prefix(&self, volume: &ObjectVolume, prefix: &str, at: WorkerInstant) {
         let mut list = self.list.write();
-        let covers = |new: &PrefixInvalidation, old: &PrefixInvalidation| {
-            old.volume.as_ref().is_some_and(|volume| new.covers_key(volume, &old.prefix))
+        let of_volume = |prefix: &str| PrefixInvalidation {
+            volume: Some(volume.clone()),
+            prefix: prefix.to_owned(),
+            at,
         };
-        let new =
-            PrefixInvalidation { volume: Some(volume.clone()), prefix: prefix.to_owned(), at };
-        list.retain(|old| !covers(&new, old));
-        list.push(new);
+        of_volume(prefix).absorb_covered(&mut list);
         if list.len() > VOIDS_MAX {
-            let new =
-                PrefixInvalidation { volume: Some(volume.clone()), prefix: String::new(), at };
-            list.retain(|old| !covers(&new, old));
-            list.push(new);
+            of_volume("").absorb_covered(&mut list);
         }
         if list.len() > VOIDS_MAX {
-            *list = vec![PrefixInvalidation { volume: None, prefix: String::new(), at }];
+            let all = PrefixInvalidation { volume: None, prefix: String::new(), at };
+            all.absorb_covered(&mut list);
         }
         self.any.store(true, Ordering::SeqCst);
     }
@@ -106,6 +118,20 @@ mod tests {
         voids.add_prefix(&volume("u/b"), "", at(35));
         assert_eq!(since(&voids, "u/b", "a/bc", 40), Some(5));
         assert_eq!(voids.list.read().len(), 1, "what is covered is left out");
+    }
+
+    /// A doubt that ends is told of a moment after what is recorded meanwhile.
+    #[test]
+    fn an_older_moment_of_a_wider_prefix_does_not_undo_a_later_one() {
+        let voids = InvalidationList::default();
+        voids.add_prefix(&volume("u/b"), "p/x", at(30));
+        voids.add_prefix(&volume("u/b"), "p/", at(20));
+        assert_eq!(since(&voids, "u/b", "p/x", 40), Some(10));
+        assert_eq!(voids.list.read().len(), 1);
+        for number in 0..VOIDS_MAX as u64 {
+            voids.add_prefix(&volume("u/b"), &format!("q{number}/"), at(1));
+        }
+        assert_eq!(since(&voids, "u/b", "p/x", 40), Some(10));
     }
 
     #[test]

@@ -324,7 +324,8 @@ impl CacheWorker {
     fn look_over(&self) {
         let now = self.clock.now();
         self.home.coherence.sweep_expired(now);
-        self.home.end_prefix_doubts(now);
+        // Anew: the sweep takes time, in which more may be recorded.
+        self.home.end_prefix_doubts(self.clock.now());
         self.home.grants.sweep_expired(now);
         let (leases, holders) = self.home.grants.lease_and_holder_counts();
         self.metrics.leases_held.set(leases as i64);

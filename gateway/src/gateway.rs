@@ -6,8 +6,10 @@ use std::time::Duration;
 use prometheus::Registry;
 use s3s::config::{S3Config, S3ConfigProvider, StaticConfigProvider};
 use s3s::service::S3ServiceBuilder;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::warn;
 use verbs3_client::CacheTierClient;
 use verbs3_lending::LendingSocketError;
 use verbs3_telemetry::RequestTracer;
@@ -268,9 +270,12 @@ impl GatewayService {
     /// tier's client waits for the reports of abandoned writes.
     pub async fn shutdown(&self, drain_max: Duration) {
         self.stop.cancel();
+        let until = Instant::now() + drain_max;
         tokio::join!(self.server.drain_requests(drain_max), self.lending.drain_reads(drain_max),);
         self.tasks.close();
-        self.tasks.wait().await;
+        if timeout_at(until, self.tasks.wait()).await.is_err() {
+            warn!(left = self.tasks.len(), "writes whose clients have gone did not end in time");
+        }
         self.stop_admin.cancel();
         self.admin_tasks.close();
         self.admin_tasks.wait().await;

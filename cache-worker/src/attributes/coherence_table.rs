@@ -143,6 +143,22 @@ impl CoherenceTable {
         self.open_all(keys, new, places, now)
     }
 
+    /// Opens a write whose end is unknown, and of which nothing is known here. Nothing is kept from
+    /// it: whoever reports it can't be told to write later.
+    fn open_lost(
+        &self,
+        keys: WrittenKeys<'_>,
+        write: WriteId,
+        uncertain: Duration,
+        now: WorkerInstant,
+    ) -> Result<KeyGeneration, TooManyWrites> {
+        let (end, account) = (now.saturating_add(uncertain), keys.account);
+        let new = OpenWriteRecord { write, account, scope: None, end, uncertain };
+        let places = self.count_new(keys.hashes, write, now);
+        self.take_places(places, now, || self.places.try_take_kept(account, places, now))?;
+        self.open_all(keys, new, places, now)
+    }
+
     /// Opens a write that was announced to another home, and that may be under way for another
     /// `remaining`. The handover does not say how long an unknown outcome stays uncertain.
     pub(crate) fn inherit_write(
@@ -229,7 +245,7 @@ impl CoherenceTable {
                     });
                     let names = named.as_ref().map(|(volume, names)| (*volume, names.as_slice()));
                     let keys = WrittenKeys { hashes: &hashes, names, ..keys };
-                    self.announce_write(keys, write, uncertain_max, now)?;
+                    self.open_lost(keys, write, uncertain_max, now)?;
                 }
             }
         }

@@ -93,7 +93,7 @@ impl HomeUnreachable {
 
     /// Makes the client's error. The cause names workers and settings: it is for the log.
     fn into_error(self, volume: &ObjectVolume) -> S3Error {
-        warn!(%volume, error = %self, "a write is refused");
+        warn!(%volume, error = %self, "a write's homes were not told; its client gets 503");
         let message = "the cache in front of this store can't take part in a write now; try again";
         let mut error = S3Error::with_message(S3ErrorCode::ServiceUnavailable, message);
         let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
