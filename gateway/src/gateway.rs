@@ -273,6 +273,7 @@ impl GatewayService {
         let until = Instant::now() + drain_max;
         tokio::join!(self.server.drain_requests(drain_max), self.lending.drain_reads(drain_max),);
         self.tasks.close();
+        let until = until.max(Instant::now() + TASKS_END_MIN);
         if timeout_at(until, self.tasks.wait()).await.is_err() {
             warn!(left = self.tasks.len(), "writes whose clients have gone did not end in time");
         }
@@ -281,6 +282,9 @@ impl GatewayService {
         self.admin_tasks.wait().await;
     }
 }
+
+/// What tasks have at least to end in, however long the requests have taken.
+const TASKS_END_MIN: Duration = Duration::from_secs(2);
 
 /// Most bytes of a body that the UFS's client queues before its connection takes them: hyper's
 /// buffer of 408 KiB, and one frame.
