@@ -17,23 +17,25 @@ const MIB: usize = 1 << 20;
 
 /// Tries again soon; otherwise as configured by default, so that a slow machine is no fault.
 fn builder() -> Builder {
-    build_with("", "20s")
+    build_with("", 16, "20s")
 }
 
 /// Impatient, so that a test of patience ends.
 fn impatient() -> Builder {
-    let deadlines = "[ufs.deadlines]\nconnect = \"1s\"\nfirst_byte = \"1s\"\nanswer = \"3s\"\nidle_body = \"1s\"\n";
-    build_with(deadlines, "2s")
+    build_with(DEADLINES, 16, "2s")
 }
 
-fn build_with(deadlines: &str, resume_wait_max: &str) -> Builder {
+const DEADLINES: &str =
+    "[ufs.deadlines]\nconnect = \"1s\"\nfirst_byte = \"1s\"\nanswer = \"3s\"\nidle_body = \"1s\"\n";
+
+fn build_with(deadlines: &str, failures_max: u32, resume_wait_max: &str) -> Builder {
     Cluster::builder()
         .faulty_store()
         .settings(
             Section::Ufs,
             &format!(
                 "{deadlines}[ufs.retries]\npause = \"10ms\"\npause_max = \"50ms\"\n\
-         [ufs.circuit]\nopen_for = \"100ms\"\nopen_for_max = \"300ms\""
+         [ufs.circuit]\nfailures_max = {failures_max}\nopen_for = \"100ms\"\nopen_for_max = \"300ms\""
             ),
         )
         .settings(
@@ -92,7 +94,8 @@ impl Bed {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hits_are_served_while_the_store_is_stopped() {
-    let bed = Bed::start(impatient()).await;
+    // The gateway gives the store up soon.
+    let bed = Bed::start(build_with(DEADLINES, 2, "2s")).await;
     bed.put_hot("hot", 3 * MIB).await;
     bed.put("cold", 1, MIB).await;
     bed.cluster.signal("store", "-STOP").unwrap();
