@@ -13,7 +13,6 @@ use tracing::warn;
 use verbs3_client::CacheTierClient;
 use verbs3_lending::LendingSocketError;
 use verbs3_telemetry::RequestTracer;
-use verbs3_ufs::Ufs;
 
 use crate::auth::{AuthAccessGate, AuthKeyProvider, IdentityStore};
 use crate::cors::{CorsOptions, CorsResponder};
@@ -60,7 +59,6 @@ pub struct GatewayService {
     admin_tasks: TaskTracker,
     admin_limits: AdminLimits,
     admin_metrics: Arc<AdminMetrics>,
-    stores: Vec<Ufs>,
 }
 
 impl GatewayService {
@@ -92,7 +90,6 @@ impl GatewayService {
         homes: Arc<dyn HomeNotifier>,
     ) -> Result<Self, prometheus::Error> {
         let GatewayParts { mounts, identities, preload, admin_limits, registry } = parts;
-        let stores = mounts.distinct_stores().cloned().collect();
         let metrics = Arc::new(GatewayHttpMetrics::new(registry)?);
         let admin_metrics = Arc::new(AdminMetrics::new(registry)?);
         let GatewaySettings { limits, timeouts, .. } = settings;
@@ -236,7 +233,6 @@ impl GatewayService {
             admin_tasks,
             admin_limits,
             admin_metrics,
-            stores,
         })
     }
 
@@ -255,10 +251,8 @@ impl GatewayService {
         self.lending.open_socket()
     }
 
-    /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun. A store
-    /// that did not answer is remarked.
+    /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun.
     pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<ReadinessCheck>) {
-        readiness.extend(self.stores.iter().cloned().map(ReadinessCheck::remark_store));
         readiness.push(ReadinessCheck::until_shutdown(self.stop.clone()));
         let (registry, stop) = (self.registry.clone(), self.stop_admin.clone());
         let (limits, metrics) = (self.admin_limits, self.admin_metrics.clone());

@@ -17,7 +17,7 @@ use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use tempfile::TempDir;
 
 use crate::failure;
-use crate::metrics::{Metrics, ask_admin};
+use crate::metrics::Metrics;
 use crate::process::{self, START_WITHIN, binary, ready};
 use crate::proxy::Proxy;
 use crate::relay::Relay;
@@ -127,16 +127,9 @@ impl Cluster {
 
     /// What the process called `name` says of itself.
     pub async fn metrics(&self, name: &str) -> anyhow::Result<Metrics> {
-        Metrics::of(&self.admin_address(name)?).await
-    }
-
-    /// What the process called `name` answers to a probe, if it is ready.
-    pub async fn readiness(&self, name: &str) -> anyhow::Result<String> {
-        ask_admin(&self.admin_address(name)?, "/readyz").await
-    }
-
-    fn admin_address(&self, name: &str) -> anyhow::Result<String> {
-        ready(self.folder.path(), name, "admin").with_context(|| format!("{name} is not ready"))
+        let admin = ready(self.folder.path(), name, "admin")
+            .with_context(|| format!("{name} is not ready"))?;
+        Metrics::of(&admin).await
     }
 
     /// Makes a bucket in the store whose name starts with `prefix`.

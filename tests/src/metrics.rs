@@ -17,7 +17,15 @@ pub struct Metrics {
 
 impl Metrics {
     pub async fn of(admin: &str) -> anyhow::Result<Self> {
-        Ok(Self::parse(&ask_admin(admin, "/metrics").await?))
+        let socket = TcpStream::connect(admin).await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
+        tokio::spawn(connection);
+        let request = Request::get("/metrics").header("host", admin).body(Empty::<Bytes>::new())?;
+        let answer = sender.send_request(request).await?;
+        ensure!(answer.status().is_success(), "/metrics of {admin}: {}", answer.status());
+        let text = String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?;
+        Ok(Self::parse(&text))
     }
 
     fn parse(text: &str) -> Self {
@@ -38,18 +46,6 @@ impl Metrics {
         });
         of_family.map(|(_, value)| value).sum()
     }
-}
-
-/// The answer of a process's admin address, if it is no error.
-pub(crate) async fn ask_admin(admin: &str, path: &str) -> anyhow::Result<String> {
-    let socket = TcpStream::connect(admin).await?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-    tokio::spawn(connection);
-    let request = Request::get(path).header("host", admin).body(Empty::<Bytes>::new())?;
-    let answer = sender.send_request(request).await?;
-    ensure!(answer.status().is_success(), "{path} of {admin}: {}", answer.status());
-    Ok(String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?)
 }
 
 /// What gateways have to say of leases on attributes: how many they were granted, reads answered by

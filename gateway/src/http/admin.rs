@@ -23,7 +23,6 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 use verbs3_doors::{RoomLimits, WaitingRoom};
 use verbs3_metrics::GaugeGuard;
-use verbs3_ufs::{CircuitState, Ufs};
 
 use crate::metrics::{AdminConnectionCut, AdminMetrics};
 
@@ -45,11 +44,9 @@ impl Default for AdminLimits {
     }
 }
 
-/// One condition of readiness, or a remark beside it: a name, and a check that says why it does not
-/// hold.
+/// One condition of readiness: a name, and a check that says why it does not hold.
 pub struct ReadinessCheck {
-    name: String,
-    is_needed: bool,
+    name: &'static str,
     check: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
@@ -57,23 +54,10 @@ impl ReadinessCheck {
     /// Makes a condition. `check` runs for each `/readyz` and must not block. Its error is shown
     /// after the name.
     pub fn new(
-        name: impl Into<String>,
+        name: &'static str,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), is_needed: true, check: Box::new(check) }
-    }
-
-    /// Makes a remark on a store that does not answer. Without it hits are served, so the gateway stays
-    /// ready; but whoever looks is told.
-    pub(crate) fn remark_store(ufs: Ufs) -> Self {
-        let name = format!("ufs {}", ufs.ufs_name());
-        let check = move || match ufs.circuit_state() {
-            CircuitState::Closed => Ok(()),
-            CircuitState::Open | CircuitState::HalfOpen => {
-                Err("did not answer when it was last asked; what is cached is served".to_owned())
-            }
-        };
-        Self { is_needed: false, ..Self::new(name, check) }
+        Self { name, check: Box::new(check) }
     }
 
     /// Makes a condition that fails once the process has been told to end.
@@ -87,7 +71,7 @@ impl ReadinessCheck {
 /// The admin endpoints' state and limits.
 pub struct AdminEndpoints {
     pub registry: Registry,
-    /// Conditions that must all hold for `/readyz`, and remarks that it shows.
+    /// Conditions that must all hold for `/readyz`.
     pub readiness: Vec<ReadinessCheck>,
     /// Ends the endpoints, with their connections. It is not the process's own stop: they outlive
     /// the rest, to report its shutdown.
@@ -156,19 +140,17 @@ impl AdminEndpoints {
             },
             "/healthz" => text_response(StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => {
-                let (mut status, mut text) = (StatusCode::OK, String::new());
-                for readiness in &self.readiness {
-                    if let Err(why) = (readiness.check)() {
-                        text.push_str(&format!("{}: {why}\n", readiness.name));
-                        if readiness.is_needed {
-                            status = StatusCode::SERVICE_UNAVAILABLE;
-                        }
-                    }
+                let failed: Vec<String> = self
+                    .readiness
+                    .iter()
+                    .filter_map(|readiness| {
+                        (readiness.check)().err().map(|why| format!("{}: {why}\n", readiness.name))
+                    })
+                    .collect();
+                match failed.is_empty() {
+                    true => text_response(StatusCode::OK, "ready\n".to_owned()),
+                    false => text_response(StatusCode::SERVICE_UNAVAILABLE, failed.concat()),
                 }
-                if status == StatusCode::OK {
-                    text.insert_str(0, "ready\n");
-                }
-                text_response(status, text)
             }
             _ => text_response(
                 StatusCode::NOT_FOUND,
