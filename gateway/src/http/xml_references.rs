@@ -1,5 +1,6 @@
 //! Writes what XML 1.0 has no letter for as references (`&#x1;`), as S3 does, and carriage returns,
-//! which every parser would take for a line feed: a listing would name another key. Lenient parsers
+//! which every parser would take for a line feed: a listing would name another key. Errors may be the
+//! store's own documents, whose lines may end with them: there they stay. Lenient parsers
 //! read such a listing; strict ones (expat) refuse references to what XML forbids as well, and have
 //! `encoding-type=url`. Touches documents alone, never the bytes of an object.
 
@@ -26,21 +27,28 @@ pub(super) fn write_references(response: &mut HttpResponse, operation: Option<&s
     if !is_error && !operation.is_some_and(|name| NAMING_KEYS.contains(&name)) {
         return;
     }
-    let Some(written) = response.body().bytes().and_then(|bytes| with_references(&bytes)) else {
-        return;
-    };
+    let bytes = response.body().bytes();
+    let Some(written) = bytes.and_then(|bytes| rewrite_document(&bytes, is_error)) else { return };
     if response.headers().contains_key(header::CONTENT_LENGTH) {
         response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(written.len()));
     }
     *response.body_mut() = Body::from(written);
 }
 
-/// Returns the document with references; `None`: it needs none.
+/// Returns a document of this gateway's with references; `None`: it needs none.
 pub(super) fn with_references(document: &[u8]) -> Option<Vec<u8>> {
+    rewrite_document(document, false)
+}
+
+/// Returns the document with references; `None`: it needs none. `keeps_returns`: carriage returns may
+/// be ends of lines, also where no reference may stand.
+fn rewrite_document(document: &[u8], keeps_returns: bool) -> Option<Vec<u8>> {
     let mut written: Option<Vec<u8>> = None;
     let (mut done, mut at) = (0, 0);
     while at < document.len() {
-        let Some((reference, bytes)) = reference_at(&document[at..]) else {
+        let found = reference_at(&document[at..]);
+        let is_kept = keeps_returns && document[at] == b'\r';
+        let Some((reference, bytes)) = found.filter(|_| !is_kept) else {
             at += 1;
             continue;
         };
@@ -103,6 +111,11 @@ mod tests {
             write_references(&mut object, operation);
             assert_eq!(object.body().bytes().unwrap(), "\u{1}");
         }
+        // A reference before the root would make the store's own document unreadable.
+        let mut of_store = answer(404, "<?xml version=\"1.0\"?>\r\n<Error>\u{1}</Error>\r\n");
+        write_references(&mut of_store, Some("GetObject"));
+        let written = "<?xml version=\"1.0\"?>\r\n<Error>&#x1;</Error>\r\n";
+        assert_eq!(of_store.body().bytes().unwrap(), written);
         for (status, operation) in [(200, Some("ListObjectsV2")), (404, Some("GetObject"))] {
             let mut document = answer(status, "\u{1}");
             document.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(1));
