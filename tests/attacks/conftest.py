@@ -66,13 +66,11 @@ def honest_shop(cluster):
 def unharmed(request, cluster, honest, honest_shop):
     """After each case: honest clients were served, nothing has ended, and the gateways' memory is within their bound."""
     clients = [honest, honest_shop]
-    marks = [(len(client.failures), client.delays) for client in clients]
+    marks = [client.mark() for client in clients]
     yield
-    for client, (failures, delays) in zip(clients, marks, strict=True):
+    for client, mark in zip(clients, marks, strict=True):
         client.await_service()
-        assert not client.failures[failures:], f"honest clients were refused: {client.failures[failures:][:5]}"
-        if not request.node.get_closest_marker("crowd"):
-            assert client.delays == delays, "honest clients were turned away at the door"
+        client.assert_served(mark, among_crowd=request.node.get_closest_marker("crowd") is not None)
     for process in cluster.processes:
         assert process.is_alive(), f"{process.name} has ended:\n{process.log.read_text()[-3000:]}"
     for process in (cluster.gateway, cluster.tls, cluster.shop):
