@@ -13,13 +13,17 @@ tools=${VERBS3_CACHE_DIR:-$HOME/.cache/verbs3}/mdbook
 source=$root/target/book-src
 cd "$root"
 
+mkdir -p "$tools"
+exec 8>"$tools/lock"; flock 8
 if [ "$("$tools/bin/mdbook" --version 2>/dev/null)" != "mdbook v$version" ]; then
+    echo "docs: building mdBook $version, which takes minutes" >&2
     cargo install --locked mdbook --version "$version" --root "$tools"
 fi
 
 rm -rf "$source"
 mkdir -p "$source"
-# Parts of COMPATIBILITY.md and of PERFORMANCE.md, and no documents themselves.
+# Parts of COMPATIBILITY.md and of PERFORMANCE.md, and no documents themselves. What is copied is what
+# tests/readability/check_links.py lets documents link to.
 parts=(':!gateway/compatibility.template.md' ':!loadtest/findings.md')
 git ls-files -z '*.md' 'config/examples/*.toml' ':!docs/SUMMARY.md' "${parts[@]}" |
     xargs -0 cp --parents -t "$source"
