@@ -23,10 +23,7 @@ cluster() {
   local workers=() index
   store_port=$(free_port) gateway_port=$(free_port)
   for index in 0 1; do workers+=("$(free_port)"); done
-  write_identities
-  printf '[dev]\ndir = "%s/store"\ndemo = false\n[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s/identities.toml"\n' \
-    "$DIR" "$store_port" "$DIR" >"$DIR/store.toml"
-  launch store "$store_port" dev --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB
+  launch_store "$store_port"
   shared_config "http://127.0.0.1:$store_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${workers[@]}" >"$DIR/shared.toml"
   for index in 0 1; do
     { cat "$DIR/shared.toml"

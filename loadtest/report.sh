@@ -35,21 +35,7 @@ bench() {
   "$VERBS3" bench s3 "$scenario" --json --html "$OUT/$name.html" "$@" >"$OUT/$name.json" || { say "$name failed"; return 1; }
 }
 
-# store: `verbs3 dev` over a folder; its cache is too small to matter.
-store() {
-  STORE_PORT=$(free_port)
-  write_identities
-  cat >"$DIR/store.toml" <<END
-[dev]
-dir = "$DIR/store"
-demo = false
-[gateway]
-listen = "127.0.0.1:$STORE_PORT"
-admin_listen = "127.0.0.1:0"
-identities = "$DIR/identities.toml"
-END
-  launch store "$STORE_PORT" dev --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB
-}
+store() { STORE_PORT=$(free_port); launch_store "$STORE_PORT"; }
 
 # shaped NAME: a shaped way to the store; prints its address and that of its counters.
 shaped() {
@@ -91,10 +77,7 @@ without_reading_back() { "$VERBS3" bench s3 "$1" --show | sed 's/^read_back = tr
 
 part_hot() {
   local size port; port=$(free_port)
-  write_identities
-  printf '[dev]\ndir = "%s/dev"\ndemo = false\n[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s/identities.toml"\n' \
-    "$DIR" "$port" "$DIR" >"$DIR/dev.toml"
-  launch dev "$port" dev --set worker.memory.capacity=512MiB
+  launch_dev dev "$port" --set worker.memory.capacity=512MiB
   for size in 4k 128k 1m 16m; do
     bench "hot-$size" "hot-$size" --target "verbs3=http://127.0.0.1:$port/demo" --against nginx --pid "${PIDS[0]}" ${TIME:+--time "$TIME"}
   done
@@ -102,10 +85,7 @@ part_hot() {
 
 part_ranges() {
   local port; port=$(free_port)
-  write_identities
-  printf '[dev]\ndir = "%s/dev"\ndemo = false\n[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s/identities.toml"\n' \
-    "$DIR" "$port" "$DIR" >"$DIR/dev.toml"
-  launch dev "$port" dev --set worker.memory.capacity=1GiB
+  launch_dev dev "$port" --set worker.memory.capacity=1GiB
   bench ranges-hot random-ranges --target "verbs3=http://127.0.0.1:$port/demo" --against nginx --pid "${PIDS[0]}"
   stop_cluster; PIDS=()
   store; shaped BEHIND; shaped DIRECT; tier 1 1

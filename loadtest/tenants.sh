@@ -24,17 +24,7 @@ trap 'stop_cluster || true; rm -rf -- "$DIR"' EXIT
 
 stay_on "${CLIENT_CPUS:-}"
 store_port=$(free_port) proxy_port=$(free_port) worker_port=$(free_port)
-write_identities
-cat >"$DIR/store.toml" <<END
-[dev]
-dir = "$DIR/store"
-demo = true
-[gateway]
-listen = "127.0.0.1:$store_port"
-admin_listen = "127.0.0.1:0"
-identities = "$DIR/identities.toml"
-END
-launch store "$store_port" dev --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB
+launch_store "$store_port" --set dev.demo=true
 "$LOADTEST" proxy --listen "127.0.0.1:$proxy_port" --store "127.0.0.1:$store_port" --first-byte 10ms --bandwidth 400MiB \
   >"$DIR/proxy.log" 2>&1 &
 PIDS+=("$!")

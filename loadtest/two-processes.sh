@@ -26,17 +26,7 @@ DIR=$(mktemp -d "${TMPDIR:-/tmp}/verbs3-two.XXXXXX")
 trap 'stop_cluster || true; rm -rf -- "$DIR"' EXIT
 
 store_port=$(free_port) worker_port=$(free_port) gateway_port=$(free_port)
-write_identities
-cat >"$DIR/store.toml" <<END
-[dev]
-dir = "$DIR/store"
-demo = false
-[gateway]
-listen = "127.0.0.1:$store_port"
-admin_listen = "127.0.0.1:0"
-identities = "$DIR/identities.toml"
-END
-launch store "$store_port" dev --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB
+launch_store "$store_port"
 shared=("http://127.0.0.1:$store_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY")
 if [ "${COORDINATED:-false}" = true ]; then
   coordinator_port=$(free_port)

@@ -9,6 +9,7 @@ from typing import Any
 from . import _native
 from ._errors import S3Error
 from ._reader import Reader
+from ._seekable_file import SeekableFile
 
 
 class ObjectFile(io.BufferedReader):
@@ -44,32 +45,14 @@ def open_object(reader: Reader, bucket: str, key: str, buffer_bytes: int) -> Obj
     return ObjectFile(raw, max(1, min(buffer_bytes, size)))
 
 
-class RawObjectFile(io.RawIOBase):
+class RawObjectFile(SeekableFile):
     """Reads straight into the caller's buffer."""
 
     def __init__(self, reader: Reader, bucket: str, key: str, size: int, etag: str):
-        self.bucket, self.key, self.size, self.etag = bucket, key, size, etag
+        super().__init__(size)
+        self.bucket, self.key, self.etag = bucket, key, etag
         self._reader = reader
-        self._at = 0
         self._process = os.getpid()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}
-        if whence not in base:
-            raise ValueError(f"whence {whence} is none of 0, 1 and 2")
-        if base[whence] + offset < 0:
-            raise ValueError("a file has no position before its beginning")
-        self._at = base[whence] + offset
-        return self._at
 
     def readinto(self, target: Any) -> int:
         if self._process != os.getpid():

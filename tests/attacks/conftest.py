@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 from asked_store import AskedStore  # noqa: E402
 from honest import HonestClient  # noqa: E402
-from lines import Peer, new_address  # noqa: E402
+from lines import Line, Peer, new_address  # noqa: E402
 from processes import Cluster, find_binary, memory_bound  # noqa: E402
 
 
@@ -44,22 +44,24 @@ def cluster(asked):
     made.end()
 
 
-@pytest.fixture(scope="session")
-def honest(cluster):
-    """Of the gateway before the cluster."""
-    client = HonestClient(cluster.gateway.port).start()
+def accompany(process):
+    """An honest client of this process, from its first rounds to the end of the session."""
+    client = HonestClient(process.port).start()
     client.await_rounds(3)
     yield client
     client.stop()
+
+
+@pytest.fixture(scope="session")
+def honest(cluster):
+    """Of the gateway before the cluster."""
+    yield from accompany(cluster.gateway)
 
 
 @pytest.fixture(scope="session")
 def honest_shop(cluster):
     """Of the gateway over a folder."""
-    client = HonestClient(cluster.shop.port).start()
-    client.await_rounds(3)
-    yield client
-    client.stop()
+    yield from accompany(cluster.shop)
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +82,15 @@ def unharmed(request, cluster, honest, honest_shop):
 def check_memory(cluster, process):
     held, bound = process.memory(), memory_bound(cluster.at_rest[process.name])
     assert held <= bound, f"{process.name} holds {held >> 20} MiB; its configuration bounds it by {bound >> 20} MiB"
+
+
+@pytest.fixture
+def held():
+    """Lines that a case opens and holds; they are closed when it ends."""
+    lines: list[Line] = []
+    yield lines
+    for line in lines:
+        line.close()
 
 
 @pytest.fixture

@@ -13,14 +13,6 @@ from lines import Line, Peer, new_address
 from processes import HEADER, MIB, memory_bound, metric
 
 
-@pytest.fixture
-def held():
-    lines: list[Line] = []
-    yield lines
-    for line in lines:
-        line.close()
-
-
 def within_bounds(cluster, *processes):
     for process in processes:
         peak, bound = process.memory("VmHWM"), memory_bound(cluster.at_rest[process.name])

@@ -256,38 +256,27 @@ class Maker:
         )
         return True
 
-    def date(self, request: Signed) -> bool:
-        at = self.some(request, lambda name: name == "x-amz-date")
+    def exchange(self, request: Signed, header: str, others) -> bool:
+        """Gives the header another value, one of OTHERS of the value that it has."""
+        at = self.some(request, lambda name: name == header)
         if at is None:
             return False
         name, value = request.headers[at]
-        request.headers[at] = (
-            name,
-            self.random.choice(
-                [f"{value[:-2]}{(int(value[-2]) + 1) % 10}Z", "20260101T000000Z", value.replace("T", "t"), value[:-1], value + "Z"]
-            ),
-        )
-        return True
+        request.headers[at] = (name, self.random.choice(others(value)))
+        return request.headers[at][1] != value
+
+    def date(self, request: Signed) -> bool:
+        def others(value: str) -> list[str]:
+            return [f"{value[:-2]}{(int(value[-2]) + 1) % 10}Z", "20260101T000000Z", value.replace("T", "t"), value[:-1], value + "Z"]
+
+        return self.exchange(request, "x-amz-date", others)
 
     def hash(self, request: Signed) -> bool:
-        at = self.some(request, lambda name: name == "x-amz-content-sha256")
-        if at is None:
-            return False
-        name, value = request.headers[at]
-        request.headers[at] = (
-            name,
-            self.random.choice(
-                [
-                    "UNSIGNED-PAYLOAD",
-                    oracle.STREAMING,
-                    "0" * 64,
-                    value.upper(),
-                    self.bend(value, "0123456789abcdef"),
-                    "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
-                ]
-            ),
-        )
-        return request.headers[at][1] != value
+        def others(value: str) -> list[str]:
+            streaming = [oracle.STREAMING, "STREAMING-UNSIGNED-PAYLOAD-TRAILER"]
+            return ["UNSIGNED-PAYLOAD", *streaming, "0" * 64, value.upper(), self.bend(value, "0123456789abcdef")]
+
+        return self.exchange(request, "x-amz-content-sha256", others)
 
     def body(self, request: Signed) -> bool:
         if not request.body:

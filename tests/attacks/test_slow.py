@@ -14,14 +14,6 @@ from processes import BODIES, HONEST, MIB, OTHER_WARMER, OWNER, Key, metric
 GENEROUS = 90
 
 
-@pytest.fixture
-def held():
-    lines: list[Line] = []
-    yield lines
-    for line in lines:
-        line.close()
-
-
 def test_uploads_that_come_too_slowly_are_cut(cluster, honest, gateway, store, held):
     """A byte now and then, which no idle time catches."""
     for number in range(40):

@@ -9,13 +9,13 @@ Prints what is wrong and exits 1."""
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
-from lab import ROOT, Broken, Lab, wait
+from lab import ROOT, Lab, wait
+from verdict import Broken, judge
 
 RULES = ROOT / "deploy/prometheus/verbs3.rules.yaml"
 DASHBOARD = ROOT / "deploy/grafana/verbs3.json"
@@ -260,7 +260,7 @@ def left_empty(lab: Lab, empty: dict[str, str]) -> dict[str, str]:
     return left
 
 
-def main(verbs3: Path, prometheus: Path, folder: Path) -> int:
+def main(verbs3: Path, prometheus: Path, folder: Path) -> list[str]:
     wrong = runbooks() + addressees()
     wanted = set(re.findall(r"\b(verbs3_\w+)", RULES.read_text())) | {"up"}
     lab = Lab(verbs3, prometheus, folder)
@@ -287,12 +287,8 @@ def main(verbs3: Path, prometheus: Path, folder: Path) -> int:
     finally:
         lab.end()
     wrong += promtool(folder, prometheus, Base(before, after, broken, wanted))
-    for what in wrong:
-        print(f"ERROR: {what}")
-    return 1 if wrong else 0
+    return wrong
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
-        sys.exit(__doc__)
-    sys.exit(main(*(Path(word).resolve() for word in sys.argv[1:])))
+    judge(main, __doc__, 3)

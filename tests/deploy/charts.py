@@ -16,6 +16,7 @@ import yaml
 
 from hardening import hardening, unnoticed
 from manifests import pod_of
+from verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART, OVERLAYS, KUBERNETES = ROOT / "deploy/helm/verbs3", ROOT / "deploy/helm/overlays", ROOT / "deploy/kubernetes"
@@ -121,8 +122,8 @@ def embedded(path: Path) -> list[str]:
     return wrong
 
 
-def main(helm: str, validate: Path, folder: Path) -> int:
-    wrong = []
+def main(helm_path: Path, validate: Path, folder: Path) -> list[str]:
+    helm, wrong = str(helm_path), []
     linted = subprocess.run([helm, "lint", "--strict", "--quiet", "--kube-version", render.KUBE_VERSION, CHART], capture_output=True, text=True)
     if linted.returncode != 0:
         wrong.append(f"helm lint: {linted.stdout}{linted.stderr}")
@@ -152,12 +153,10 @@ def main(helm: str, validate: Path, folder: Path) -> int:
     gateway = next(one for one in documents(render.template(helm)) if one["metadata"]["name"] == "verbs3-gateway" and one["kind"] == "DaemonSet")
     wrong += unnoticed(gateway)
     print(f"charts: {len(variants)} sets of values rendered, {len(REFUSED)} refused")
-    for what in wrong:
-        print(f"ERROR: {what}")
-    return 1 if render.main(helm, is_check=True) or wrong else 0
+    if render.main(helm, is_check=True) != 0:
+        wrong.append("deploy/kubernetes is not what the chart gives")
+    return wrong
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
-        sys.exit(__doc__)
-    sys.exit(main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))
+    judge(main, __doc__, 3)

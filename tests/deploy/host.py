@@ -11,9 +11,10 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
+
+from verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
 TUNE = ROOT / "deploy/host/tune.sh"
@@ -205,15 +206,11 @@ def firewall(folder: Path) -> list[str]:
     return wrong
 
 
-def main(folder: Path) -> int:
+def main(folder: Path) -> list[str]:
     wrong = made_up(folder) + real(folder) + firewall(folder)
     print("host: tune.sh over a made-up host and over a real namespace, the firewall over two")
-    for what in wrong:
-        print(f"ERROR: {what}")
-    return 1 if wrong else 0
+    return wrong
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.exit(main(Path(sys.argv[1]).resolve()))
+    judge(main, __doc__, 1)

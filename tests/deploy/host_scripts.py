@@ -9,9 +9,10 @@ Prints what is wrong and exits 1."""
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
+
+from verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "deploy/host"
@@ -192,15 +193,11 @@ def faults(host: MadeHost, folder: Path) -> list[str]:
     return wrong + expect("a device that is not there", host.run("maintain.sh", "reset", "mlx5_9"), 1, "there is no RDMA device mlx5_9")
 
 
-def main(folder: Path) -> int:
+def main(folder: Path) -> list[str]:
     wrong = hardware(MadeHost(folder)) + traffic(MadeHost(folder)) + maintenance(MadeHost(folder)) + faults(MadeHost(folder), folder)
     print("host scripts: hardware.sh, traffic.sh and maintain.sh over a made-up host")
-    for what in wrong:
-        print(f"ERROR: {what}")
-    return 1 if wrong else 0
+    return wrong
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.exit(main(Path(sys.argv[1]).resolve()))
+    judge(main, __doc__, 1)

@@ -16,15 +16,13 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from verdict import Broken
+
 ROOT = Path(__file__).resolve().parents[2]
 STORE, COLLECTOR = 7480, 9090
 ADMIN = {"verbs3-gateway": [9001], "verbs3-worker": [9401, 9411], "verbs3-coordinator": [9501]}
 WITHIN = 60
 SECRET = "a secret of the metrics' test, long enough"
-
-
-class Broken(Exception):
-    """What keeps the lab from being there."""
 
 
 def get(url: str) -> str:

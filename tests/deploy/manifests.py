@@ -9,13 +9,11 @@ from pathlib import Path
 
 import yaml
 
+from verdict import Broken
+
 IMAGE = "registry.example/verbs3@"
 # Keys of an object, by (kind, name).
 Objects = dict[tuple[str, str], dict[str, str]]
-
-
-class Broken(Exception):
-    """A pod that a kubelet would not start."""
 
 
 @dataclass

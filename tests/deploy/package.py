@@ -8,8 +8,9 @@ Prints what is wrong and exits 1. What this machine does not allow goes to DIR/n
 import hashlib
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "deploy/debian/build.sh"
@@ -86,7 +87,7 @@ def wrong_inside(deb: Path) -> list[str]:
     return wrong
 
 
-def main(binary: Path, folder: Path) -> int:
+def main(binary: Path, folder: Path) -> list[str]:
     first = build(binary, folder / "a", "0.1.0")
     again = build(binary, folder / "b", "0.1.0")
     wrong = wrong_inside(first)
@@ -122,12 +123,8 @@ FIRST=/packages/first.deb SECOND=/packages/second.deb exec chroot {layers}/root 
         elif done.returncode != 0 or held != STORY.count("\nhold "):
             wrong.append(f"installation: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     print(f"package: {first.name}, {first.stat().st_size >> 20} MiB by gzip, twice the same; {held} things held where it was installed")
-    for what in wrong:
-        print(what if what.startswith("ERROR") else f"ERROR: {what}")
-    return 1 if wrong else 0
+    return wrong
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    sys.exit(main(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()))
+    judge(main, __doc__, 2)

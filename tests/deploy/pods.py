@@ -16,7 +16,6 @@ import resource
 import signal
 import shutil
 import subprocess
-import sys
 import time
 import tomllib
 import urllib.request
@@ -25,8 +24,10 @@ from pathlib import Path
 import boto3
 from botocore.config import Config
 
+from client import ACCESS_KEY, IDENTITIES, SECRET_KEY
 from confinement import confine
-from manifests import Broken, Container, Objects, config_maps, containers, objects, pod_of, read
+from manifests import Container, Objects, config_maps, containers, objects, pod_of, read
+from verdict import Broken, judge
 
 ROOT = Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "deploy/kubernetes"
@@ -39,14 +40,6 @@ MEMLOCK = 8 << 20
 NODE = "gpu-01"
 # No route leads there.
 NOWHERE = "10.255.255.1"
-
-IDENTITIES = """\
-[[identity]]
-name = "client"
-access_key = "CLIENT"
-secret_key = "a-secret-of-a-client"
-allow = [{ mount = "*", rights = ["read", "write", "list", "delete"] }]
-"""
 
 
 def image() -> tuple[int, list[str]]:
@@ -220,7 +213,7 @@ def checked(node: Node, container: Container) -> tuple[int, str]:
 
 
 def put_and_get() -> None:
-    client = boto3.client("s3", endpoint_url="http://127.0.0.1:9000", aws_access_key_id="CLIENT", aws_secret_access_key="a-secret-of-a-client",
+    client = boto3.client("s3", endpoint_url="http://127.0.0.1:9000", aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
                           region_name="us-east-1", config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}))
     body = os.urandom(1 << 20)
     client.put_object(Bucket="demo", Key="pods", Body=body)
@@ -384,7 +377,7 @@ def brought(folder: Path, identity: dict[str, str], certificates: Path) -> dict[
     return files | {f"etcd/{path.name}": path.read_text() for path in certificates.iterdir()}
 
 
-def main(verbs3: Path, etcd: Path, folder: Path, jobs: Path | None = None) -> int:
+def main(verbs3: Path, etcd: Path, folder: Path, jobs: Path | None = None) -> list[str]:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     certificates = folder / "certificates"
     members = [f"verbs3-etcd-{number}.verbs3-etcd" for number in range(3)]
@@ -421,12 +414,8 @@ def main(verbs3: Path, etcd: Path, folder: Path, jobs: Path | None = None) -> in
         for process in (dev, member):
             process.kill()
             process.wait()
-    for what in wrong:
-        print(f"ERROR: {what}")
-    return 1 if wrong else 0
+    return wrong
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (4, 5):
-        sys.exit(__doc__)
-    sys.exit(main(*(Path(word).resolve() for word in sys.argv[1:])))
+    judge(main, __doc__, 3, 4)

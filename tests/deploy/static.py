@@ -8,8 +8,9 @@ Prints what is wrong and exits 1."""
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+from verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -70,14 +71,10 @@ def parts(folder: Path) -> list[str]:
     return [f"deploy/sbom.py: {what}" for what in wrong]
 
 
-def main(folder: Path) -> int:
+def main(folder: Path) -> list[str]:
     wrong = scripts() + units() + parts(folder)
-    for what in wrong:
-        print(f"ERROR: {what}")
-    return 1 if wrong else 0
+    return wrong
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.exit(main(Path(sys.argv[1])))
+    judge(main, __doc__, 1)

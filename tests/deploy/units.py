@@ -16,6 +16,9 @@ import time
 import tomllib
 from pathlib import Path
 
+from client import IDENTITIES
+from verdict import Broken, judge
+
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = ROOT / "deploy/systemd"
 WITHIN = 120
@@ -25,14 +28,6 @@ VERBS3, MEMBER = 9000, 9001
 ROLES = ("coordinator", "worker", "gateway")
 # `systemd-analyze security`, in tenths: the most that a unit may be exposed.
 EXPOSURE_MAX = {"verbs3@worker.service": 16, "verbs3-etcd.service": 13}
-
-IDENTITIES = """\
-[[identity]]
-name = "client"
-access_key = "CLIENT"
-secret_key = "a-secret-of-a-client"
-allow = [{ mount = "*", rights = ["read", "write", "list", "delete"] }]
-"""
 
 CLIENT = """\
 import boto3, os
@@ -67,10 +62,6 @@ ip link set lo up
 cp -a "$1/files/." .
 exec chroot . /lib/systemd/systemd --system --log-target=console --show-status=0
 """
-
-
-class Broken(Exception):
-    """What keeps the units from being tried, or from serving."""
 
 
 def put(path: Path, text: str, mode: int = 0o644) -> None:
@@ -208,7 +199,7 @@ def exposure(folder: Path) -> list[str]:
     return wrong
 
 
-def main(verbs3: Path, etcd: Path, folder: Path) -> int:
+def main(verbs3: Path, etcd: Path, folder: Path) -> list[str]:
     wrong = exposure(folder)
     install(folder / "files", verbs3, etcd)
     machine = Machine(folder)
@@ -236,12 +227,8 @@ def main(verbs3: Path, etcd: Path, folder: Path) -> int:
         wrong.append(str(error))
     finally:
         machine.end()
-    for what in wrong:
-        print(f"ERROR: {what}")
-    return 1 if wrong else 0
+    return wrong
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
-        sys.exit(__doc__)
-    sys.exit(main(*(Path(word).resolve() for word in sys.argv[1:])))
+    judge(main, __doc__, 3)

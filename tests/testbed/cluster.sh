@@ -41,6 +41,21 @@ allow = [{ mount = "*", rights = ["read", "write", "list", "delete", "warm", "ad
 END
 }
 
+# launch_dev NAME PORT [ARGUMENT...]: `verbs3 dev` over the folder DIR/NAME, with the identities of write_identities.
+launch_dev() {
+  local name=$1 port=$2; shift 2
+  write_identities
+  printf '[dev]\ndir = "%s"\ndemo = false\n[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\n' \
+    "$DIR/$name" "$port" "$DIR/identities.toml" >"$DIR/$name.toml"
+  launch "$name" "$port" dev "$@"
+}
+
+# launch_store PORT [ARGUMENT...]: such a store for a tier in front of it; its own cache is too small to matter.
+launch_store() {
+  local port=$1; shift
+  launch_dev store "$port" --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB "$@"
+}
+
 # shared_config ENDPOINT ACCESS_KEY SECRET_KEY WORKER_PORT...: what all processes agree on.
 shared_config() {
   local endpoint=$1 access=$2 secret=$3 index=0 port; shift 3

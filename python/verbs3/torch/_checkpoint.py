@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.futures import Future
 
 from .._locations import SCHEMES, parse_url
+from .._seekable_file import SeekableFile
 from ..fsspec import Verbs3FileSystem
 
 # What is longer is read in pieces, into memory of its own.
@@ -141,28 +142,12 @@ def _load_part(item: ReadItem, part: memoryview, planner: LoadPlanner) -> None:
     planner.commit_tensor(item, target)
 
 
-class _PartFile(io.RawIOBase):
+class _PartFile(SeekableFile):
     """A view as a file, without a copy of all of it."""
 
     def __init__(self, view: memoryview):
+        super().__init__(len(view))
         self._view = view
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
-        if base + offset < 0:
-            raise ValueError("a file has no position before its beginning")
-        self._at = base + offset
-        return self._at
 
     def readinto(self, target: Any) -> int:
         room = memoryview(target).cast("B")
