@@ -122,6 +122,13 @@ def embedded(path: Path) -> list[str]:
     return wrong
 
 
+def unoffered(overlays: dict[str, str], offers: str) -> list[str]:
+    """Resources that overlays ask for and no file of deploy/kubernetes/rdma offers or says how to: pods would wait for ever."""
+    asked = {(name, resource) for name, text in overlays.items() for resource in re.findall(r"\b(?:rdma|nvidia\.com)/(\w+):", text)}
+    offered = set(re.findall(r'"?resourceName"?: "?(\w+)', offers))
+    return [f"{name}: nothing in deploy/kubernetes/rdma offers {resource}" for name, resource in sorted(asked) if resource not in offered]
+
+
 def main(helm_path: Path, validate: Path, folder: Path) -> list[str]:
     helm, wrong = str(helm_path), []
     linted = subprocess.run([helm, "lint", "--strict", "--quiet", "--kube-version", render.KUBE_VERSION, CHART], capture_output=True, text=True)
@@ -143,6 +150,11 @@ def main(helm_path: Path, validate: Path, folder: Path) -> list[str]:
         wrong += invalid(f"example {path.name}", path.read_text(), validate, folder)
     for path in sorted((KUBERNETES / "rdma").glob("*.yaml")):
         wrong += invalid(path.name, path.read_text(), validate, folder) + embedded(path)
+    overlays = {path.name: path.read_text() for path in OVERLAYS.glob("*.yaml")}
+    offers = "".join(path.read_text() for path in (KUBERNETES / "rdma").glob("*.yaml"))
+    wrong += unoffered(overlays, offers)
+    if len(unoffered(overlays, offers.replace("hca_shared", "another"))) < 2:
+        wrong.append("overlays that ask for what nothing offers go unnoticed")
     for words, expected in REFUSED:
         try:
             render.template(helm, *words)

@@ -3,7 +3,7 @@
 
     tests/readability/check_names.py        one line for each that is none, as FILE:LINE: …; exits 1 if there is one
 
-Looked at is every committed document of docs/ and deploy/ that people write. A setting is a path in backticks whose first word is a
+Looked at is every committed document of docs/ and deploy/ that people write, and what deploy/ installs. A setting is a path in backticks whose first word is a
 section (`verbs.tos`); a metric any `verbs3_…`, also as the beginning of several (`verbs3_disk_…`); an alert any `Verbs3…`."""
 
 import re
@@ -24,7 +24,7 @@ PASSED_OVER = ("docs/metrics.md", "docs/configuration/", "docs/decisions/")
 
 
 def documents() -> list[str]:
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "docs/*.md", "deploy/*.md"]
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "docs/*.md", *(f"deploy/*.{ending}" for ending in ("md", "yaml", "sh", "json"))]
     names = subprocess.check_output(command, cwd=ROOT, text=True).split()
     return [name for name in names if not name.startswith(PASSED_OVER)]
 
@@ -45,7 +45,15 @@ def strange_names(text: str, settings: set[str], metrics: set[str], alerts: set[
                 yield line, f"{name} is no alert"
 
 
+def prove():
+    """Each kind of name is noticed, or all of this says nothing."""
+    text = "`verbs.tos` verbs3_up_total Verbs3Down `verbs.tops`\nverbs3_down_total Verbs3Gone verbs3_up_"
+    found = list(strange_names(text, {"verbs.tos"}, {"verbs3_up_total"}, {"Verbs3Down"}))
+    assert found == [(1, "verbs.tops is no setting"), (2, "verbs3_down_total is no metric"), (2, "Verbs3Gone is no alert")], found
+
+
 def main() -> int:
+    prove()
     metrics = set(re.findall(r"^\| `(verbs3_\w+)`", METRICS.read_text(encoding="utf-8"), re.MULTILINE))
     alerts = set(re.findall(r"- alert: (\w+)", RULES.read_text(encoding="utf-8")))
     read = documents()
