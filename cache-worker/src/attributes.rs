@@ -1,6 +1,6 @@
 //! Object attributes and absences that are known, and the right to answer from them.
 //!
-//! Owns generations and open writes (`coherence_table`), how tenants share their places
+//! Owns generations (`generation_slots`) and open writes (`coherence_table`), how tenants share their places
 //! (`account_places`), what lost writes leave (`doubt_tracker`, `write_scopes`), the answers and their ages
 //! (`attribute_cache`), the checks at the UFS (`check_table`, `attribute_fetcher`), and the leases
 //! that let gateways answer by themselves (`lease_grants`, `read_counter`). Holds no bytes of
@@ -12,6 +12,7 @@ mod attribute_fetcher;
 mod check_table;
 mod coherence_table;
 mod doubt_tracker;
+mod generation_slots;
 mod identity;
 mod lease_grants;
 mod read_counter;

@@ -17,6 +17,14 @@ use crate::tenants::{TenantAccount, TenantAccounts};
 /// How long after it asked last places are kept free for a tenant.
 const RESERVED_FOR_MAX: Duration = Duration::from_secs(60);
 
+/// Whether somebody takes what is kept for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PlaceReserve {
+    StaysFree,
+    /// For what nobody can be refused for.
+    MayBeUsed,
+}
+
 /// The places, and how many each account holds.
 pub(super) struct AccountPlaces {
     queue: Mutex<FairQueue<Infallible>>,
@@ -40,26 +48,25 @@ impl AccountPlaces {
         Self { queue, tenants, capacity, began: Instant::now() }
     }
 
-    /// Takes places, all or none, if they are free and not kept for others.
+    /// Takes places, all or none, if they are free and the reserve allows it.
     pub(super) fn try_take(
         &self,
         account: TenantAccount,
         places: usize,
+        reserve: PlaceReserve,
         now: WorkerInstant,
     ) -> bool {
-        self.take_as(FairParty { is_alone: false, ..self.tenants.party_of(account) }, places, now)
-            && self.note_taken(account, places)
-    }
-
-    /// Takes places, all or none, if they are free, for what nobody can be refused for.
-    pub(super) fn try_take_kept(
-        &self,
-        account: TenantAccount,
-        places: usize,
-        now: WorkerInstant,
-    ) -> bool {
-        self.take_as(FairParty { is_alone: true, ..self.tenants.party_of(account) }, places, now)
-            && self.note_taken(account, places)
+        let is_alone = reserve == PlaceReserve::MayBeUsed;
+        let party = FairParty { is_alone, ..self.tenants.party_of(account) };
+        let at = self.began.checked_add(Duration::from_nanos(now.as_nanos()));
+        // A queue has one place at least.
+        let is_taken = places == 0
+            || (places as u64 <= self.capacity
+                && self.queue.lock().try_take(party, places as u64, at.unwrap_or(self.began)));
+        if is_taken {
+            self.tenants.add_notes(account, places);
+        }
+        is_taken
     }
 
     pub(super) fn give_back(&self, account: TenantAccount, places: usize) {
@@ -72,18 +79,5 @@ impl AccountPlaces {
     /// Returns how many are held.
     pub(super) fn used(&self) -> usize {
         usize::try_from(self.queue.lock().used_units()).unwrap_or(usize::MAX)
-    }
-
-    fn take_as(&self, party: FairParty, places: usize, now: WorkerInstant) -> bool {
-        let at = self.began.checked_add(Duration::from_nanos(now.as_nanos()));
-        // A queue has one place at least.
-        places == 0
-            || (places as u64 <= self.capacity
-                && self.queue.lock().try_take(party, places as u64, at.unwrap_or(self.began)))
-    }
-
-    fn note_taken(&self, account: TenantAccount, places: usize) -> bool {
-        self.tenants.add_notes(account, places);
-        true
     }
 }

@@ -5,16 +5,17 @@
 //! valid only under the generation at which their check was sent, and a key with an open write has
 //! no valid attributes. Decides only: no I/O, no clock of its own.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use verbs3_protocol::{KeyGeneration, KeyHash, ObjectKey, ObjectVolume, WriteId, WriteOutcome};
 
-use super::account_places::AccountPlaces;
-use super::doubt_tracker::{DoubtBucket, DoubtOptions, DoubtTracker, LostWrite, NoDoubtPlace};
+use super::account_places::{AccountPlaces, PlaceReserve};
+use super::doubt_tracker::{DoubtOptions, DoubtTracker, LostWrite, NoDoubtPlace};
+use super::generation_slots::GenerationSlots;
 use super::lease_grants::LeaseGrantTable;
 use super::write_scopes::{DoubtedPrefix, WriteScopeNumber, WriteScopeTable};
 use crate::clock::WorkerInstant;
@@ -23,8 +24,10 @@ use crate::tenants::{TenantAccount, TenantAccounts};
 /// Locks of the open writes.
 const SHARDS: usize = 64;
 
-/// The time since a generation was raised is measured in steps of 2^26 ns, some 67 ms.
-const STEP_BITS: u32 = 26;
+/// Shortest time between two sweeps for places. A refusal in between costs no look at the table, or
+/// one tenant's refusals would slow down all writes. A place that is free by then is found by the
+/// next announcement: a tenth of a second is short beside any write's time.
+const SWEEP_PAUSE: Duration = Duration::from_millis(100);
 
 /// The key has a write that is under way, or that was lost sight of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,19 +65,37 @@ struct OpenWriteRecord {
     uncertain: Duration,
 }
 
+/// A write to open, or to renew where it is open.
+struct WriteOpening<'a> {
+    keys: WrittenKeys<'a>,
+    write: WriteId,
+    /// How long it is open from now on.
+    length: Duration,
+    /// How long it stays open after its outcome was reported as unknown.
+    uncertain: Duration,
+    reserve: PlaceReserve,
+}
+
+/// Places that were taken for a write.
+struct TakenPlaces {
+    left: usize,
+    /// By which more are taken.
+    reserve: PlaceReserve,
+}
+
 type OpenWrites = Mutex<HashMap<KeyHash, Vec<OpenWriteRecord>>>;
 
 /// The table of generations and open writes.
 pub(crate) struct CoherenceTable {
-    generations: Box<[AtomicU64]>,
-    /// When each generation was last raised, in steps counted from 1; 0: never.
-    raised: Box<[AtomicU32]>,
+    generations: GenerationSlots,
     grants: Arc<LeaseGrantTable>,
     doubts: DoubtTracker,
     scopes: WriteScopeTable,
     shards: Box<[OpenWrites]>,
     /// Places of open writes, and of writes that are being added.
     places: AccountPlaces,
+    /// Nanoseconds. From then on whoever finds no place may sweep.
+    next_sweep: AtomicU64,
     expired: AtomicU64,
 }
 
@@ -87,13 +108,13 @@ impl CoherenceTable {
         tenants: Arc<TenantAccounts>,
     ) -> Self {
         Self {
-            generations: (0..generation_slots.max(1)).map(|_| AtomicU64::new(0)).collect(),
-            raised: (0..generation_slots.max(1)).map(|_| AtomicU32::new(0)).collect(),
+            generations: GenerationSlots::new(generation_slots),
             grants,
             doubts: DoubtTracker::new(doubts, tenants.clone()),
             scopes: WriteScopeTable::default(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             places: AccountPlaces::new(open_writes_max, tenants),
+            next_sweep: AtomicU64::new(0),
             expired: AtomicU64::new(0),
         }
     }
@@ -124,7 +145,7 @@ impl CoherenceTable {
     }
 
     pub(crate) fn current_generation(&self, hash: KeyHash) -> KeyGeneration {
-        KeyGeneration(self.generation_slot(hash).load(Ordering::SeqCst))
+        self.generations.current_generation(hash)
     }
 
     /// Opens a write of each key until `now + uncertain`, or renews it. Opens all or none.
@@ -135,28 +156,8 @@ impl CoherenceTable {
         uncertain: Duration,
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
-        let (end, account) = (now.saturating_add(uncertain), keys.account);
-        let new = OpenWriteRecord { write, account, scope: None, end, uncertain };
-        // A renewal needs no place: it must not be refused because the table is full.
-        let places = self.count_new(keys.hashes, write, now);
-        self.take_places(places, now, || self.places.try_take(account, places, now))?;
-        self.open_all(keys, new, places, now)
-    }
-
-    /// Opens a write whose end is unknown, and of which nothing is known here. Nothing is kept from
-    /// it: whoever reports it can't be told to write later.
-    fn open_lost(
-        &self,
-        keys: WrittenKeys<'_>,
-        write: WriteId,
-        uncertain: Duration,
-        now: WorkerInstant,
-    ) -> Result<KeyGeneration, TooManyWrites> {
-        let (end, account) = (now.saturating_add(uncertain), keys.account);
-        let new = OpenWriteRecord { write, account, scope: None, end, uncertain };
-        let places = self.count_new(keys.hashes, write, now);
-        self.take_places(places, now, || self.places.try_take_kept(account, places, now))?;
-        self.open_all(keys, new, places, now)
+        let reserve = PlaceReserve::StaysFree;
+        self.open_write(WriteOpening { keys, write, length: uncertain, uncertain, reserve }, now)
     }
 
     /// Opens a write that was announced to another home, and that may be under way for another
@@ -169,48 +170,51 @@ impl CoherenceTable {
         uncertain_max: Duration,
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
-        let end = now.saturating_add(remaining.min(uncertain_max));
-        let (hashes, account) = ([hash], TenantAccount::NOBODY);
-        let new = OpenWriteRecord { write, account, scope: None, end, uncertain: uncertain_max };
-        let places = self.count_new(&hashes, write, now);
-        // Nothing is kept from it. Without a place all slots of its home would be asked about.
-        self.take_places(places, now, || self.places.try_take_kept(account, places, now))?;
-        self.open_all(WrittenKeys::of_hashes(&hashes), new, places, now)
+        let hashes = [hash];
+        let opening = WriteOpening {
+            keys: WrittenKeys::of_hashes(&hashes),
+            write,
+            length: remaining.min(uncertain_max),
+            uncertain: uncertain_max,
+            // Without a place all slots of its home would be asked about.
+            reserve: PlaceReserve::MayBeUsed,
+        };
+        self.open_write(opening, now)
     }
 
-    /// Opens a write of each key, or renews it, with so many places that were taken for it.
-    fn open_all(
+    /// Opens a write of each key, or renews it. Opens all or none.
+    fn open_write(
         &self,
-        keys: WrittenKeys<'_>,
-        new: OpenWriteRecord,
-        places: usize,
+        opening: WriteOpening<'_>,
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
+        let WriteOpening { keys, write, length, uncertain, reserve } = opening;
         let WrittenKeys { hashes, names, account } = keys;
+        // A renewal needs no place: it must not be refused because the table is full.
+        let is_new = |hash: &&KeyHash| !self.has_open(**hash, write, now);
+        let left = hashes.iter().filter(is_new).count();
+        let mut places = TakenPlaces { left, reserve };
+        self.take_places(account, &places, now)?;
         let scope =
             names.and_then(|(volume, names)| self.scopes.enter_scope(account, volume, names));
-        let new = OpenWriteRecord { scope, ..new };
-        let (mut left, mut opened) = (places, Vec::new());
-        let mut is_full = false;
+        let end = now.saturating_add(length);
+        let new = OpenWriteRecord { write, account, scope, end, uncertain };
+        let (mut opened, mut is_full) = (Vec::new(), false);
         for &hash in hashes {
-            match self.open_one(hash, new, &mut left, now) {
+            match self.open_one(hash, new, &mut places, now) {
                 Ok(is_new) => opened.extend(is_new.then_some(hash)),
                 Err(TooManyWrites) => is_full = true,
             }
         }
-        self.places.give_back(account, left);
+        self.places.give_back(account, places.left);
         if let Some(scope) = scope {
             self.scopes.leave_scope(scope, hashes.len() - opened.len());
         }
         if is_full {
-            opened.iter().for_each(|&hash| self.close_one(hash, new.write));
+            opened.iter().for_each(|&hash| self.close_one(hash, write));
             return Err(TooManyWrites);
         }
         Ok(self.raise_generations(hashes, now))
-    }
-
-    fn count_new(&self, hashes: &[KeyHash], write: WriteId, now: WorkerInstant) -> usize {
-        hashes.iter().filter(|&&hash| !self.has_open(hash, write, now)).count()
     }
 
     /// Ends a write of each key. If the outcome is unknown, the keys stay uncertain for the
@@ -245,7 +249,11 @@ impl CoherenceTable {
                     });
                     let names = named.as_ref().map(|(volume, names)| (*volume, names.as_slice()));
                     let keys = WrittenKeys { hashes: &hashes, names, ..keys };
-                    self.open_lost(keys, write, uncertain_max, now)?;
+                    // Nothing is kept from it: whoever reports it can't be told to write later.
+                    let (length, reserve) = (uncertain_max, PlaceReserve::MayBeUsed);
+                    let uncertain = uncertain_max;
+                    let opening = WriteOpening { keys, write, length, uncertain, reserve };
+                    self.open_write(opening, now)?;
                 }
             }
         }
@@ -259,23 +267,17 @@ impl CoherenceTable {
         hashes: &[KeyHash],
         now: WorkerInstant,
     ) -> KeyGeneration {
-        let mut newest = 0;
-        for &hash in hashes {
-            newest = newest.max(self.generation_slot(hash).fetch_add(1, Ordering::SeqCst) + 1);
-            self.raised[self.slot_index(hash)].store(coarse_time(now), Ordering::Relaxed);
-        }
+        let raised = hashes.iter().map(|&hash| self.generations.raise_key(hash, now));
+        let newest = raised.max().unwrap_or_default();
         // This comes after the generations were raised: see `lease_grants`.
         self.grants.recall_leases(hashes);
-        KeyGeneration(newest)
+        newest
     }
 
     /// Returns whether neither this key nor a key with the same generation slot was invalidated
     /// during the last `quiet`.
     pub(crate) fn is_quiet(&self, hash: KeyHash, quiet: Duration, now: WorkerInstant) -> bool {
-        let raised = self.raised[self.slot_index(hash)].load(Ordering::Relaxed);
-        raised == 0
-            || u64::from(coarse_time(now).saturating_sub(raised)) << STEP_BITS
-                >= quiet.as_nanos() as u64
+        self.generations.is_quiet(hash, quiet, now)
     }
 
     /// Returns how old an answer about the key may be, because of a write that was lost sight of.
@@ -286,7 +288,7 @@ impl CoherenceTable {
             let is_doubted = self.scopes.is_doubted(&object.volume, &object.key);
             is_doubted.then(|| self.doubts.doubted_age())
         };
-        self.doubts.age_max(hash, self.bucket(hash)).or_else(by_prefix)
+        self.doubts.age_max(hash, self.generations.bucket(hash)).or_else(by_prefix)
     }
 
     /// Returns the number of keys whose write was lost sight of and may still complete. Keys that
@@ -307,30 +309,24 @@ impl CoherenceTable {
 
     /// Removes writes whose time is over, and expired doubts.
     pub(crate) fn sweep_expired(&self, now: WorkerInstant) {
+        self.sweep_writes(now);
+        let Some(over) = self.doubts.find_expired(now) else { return };
+        self.raise_generations(&over.keys, now);
+        if !over.buckets.is_empty() {
+            self.generations.raise_buckets(&over.buckets, now);
+            // This comes after the generations were raised: see `lease_grants`.
+            self.grants.recall_where(|hash| over.buckets.contains(&self.generations.bucket(hash)));
+        }
+        self.doubts.forget_expired(now);
+    }
+
+    fn sweep_writes(&self, now: WorkerInstant) {
         for shard in &self.shards {
             shard.lock().retain(|&hash, writes| {
                 self.expire_writes(hash, writes, now);
                 !writes.is_empty()
             });
         }
-        let Some(over) = self.doubts.find_expired(now) else { return };
-        self.raise_generations(&over.keys, now);
-        if !over.buckets.is_empty() {
-            self.raise_buckets(&over.buckets, now);
-        }
-        self.doubts.forget_expired(now);
-    }
-
-    fn raise_buckets(&self, buckets: &HashSet<DoubtBucket>, now: WorkerInstant) {
-        let slots = self.generations.iter().zip(&self.raised).enumerate();
-        for (_, (generation, raised)) in
-            slots.filter(|(slot, _)| buckets.contains(&DoubtBucket::of_slot(*slot)))
-        {
-            generation.fetch_add(1, Ordering::SeqCst);
-            raised.store(coarse_time(now), Ordering::Relaxed);
-        }
-        // This comes after the generations were raised: see `lease_grants`.
-        self.grants.recall_where(|hash| buckets.contains(&self.bucket(hash)));
     }
 
     /// Returns the writes that are announced and not reported, with the time that each may still
@@ -362,19 +358,6 @@ impl CoherenceTable {
         self.expired.swap(0, Ordering::Relaxed)
     }
 
-    fn generation_slot(&self, hash: KeyHash) -> &AtomicU64 {
-        // The high bits choose the shard below, so the keys of a slot spread over the locks.
-        &self.generations[self.slot_index(hash)]
-    }
-
-    fn slot_index(&self, hash: KeyHash) -> usize {
-        (hash.0 % self.generations.len() as u64) as usize
-    }
-
-    fn bucket(&self, hash: KeyHash) -> DoubtBucket {
-        DoubtBucket::of_slot(self.slot_index(hash))
-    }
-
     fn write_shard(&self, hash: KeyHash) -> &OpenWrites {
         &self.shards[(hash.0 >> 58) as usize % SHARDS]
     }
@@ -404,7 +387,7 @@ impl CoherenceTable {
         &self,
         hash: KeyHash,
         new: OpenWriteRecord,
-        places: &mut usize,
+        places: &mut TakenPlaces,
         now: WorkerInstant,
     ) -> Result<bool, TooManyWrites> {
         let mut shard = self.write_shard(hash).lock();
@@ -416,14 +399,16 @@ impl CoherenceTable {
                     (open.end.max(new.end), open.uncertain.max(new.uncertain));
                 Ok(false)
             }
-            None if *places == 0 && !self.places.try_take(new.account, 1, now) => {
+            None if places.left == 0
+                && !self.places.try_take(new.account, 1, places.reserve, now) =>
+            {
                 if writes.is_empty() {
                     shard.remove(&hash);
                 }
                 Err(TooManyWrites)
             }
             None => {
-                *places = places.saturating_sub(1);
+                places.left = places.left.saturating_sub(1);
                 writes.push(new);
                 Ok(true)
             }
@@ -461,7 +446,7 @@ impl CoherenceTable {
     /// Records the doubt that a lost write leaves. Its scope, if needed, still counts it as open.
     fn doubt_write(&self, hash: KeyHash, lost: &OpenWriteRecord, now: WorkerInstant) {
         let OpenWriteRecord { account, scope, .. } = *lost;
-        let bucket = self.bucket(hash);
+        let bucket = self.generations.bucket(hash);
         let lost = LostWrite { hash, bucket, account, has_scope: scope.is_some() };
         if let Err(NoDoubtPlace) = self.doubts.record_doubt(lost, now)
             && let Some((scope, until)) = scope.zip(self.doubts.doubted_until(now))
@@ -478,24 +463,27 @@ impl CoherenceTable {
         }
     }
 
-    /// Takes places by `take`. Where there are none, writes whose time is over give theirs first.
+    /// Takes the places. Where there are none, writes whose time is over give theirs first, but not
+    /// for each of many refusals.
     fn take_places(
         &self,
-        places: usize,
+        account: TenantAccount,
+        places: &TakenPlaces,
         now: WorkerInstant,
-        take: impl Fn() -> bool,
     ) -> Result<(), TooManyWrites> {
-        if places == 0 || take() {
+        let take = || self.places.try_take(account, places.left, places.reserve, now);
+        if take() {
             return Ok(());
         }
-        self.sweep_expired(now);
+        let (due, at) = (self.next_sweep.load(Ordering::Relaxed), now.as_nanos());
+        let next = now.saturating_add(SWEEP_PAUSE).as_nanos();
+        let relaxed = Ordering::Relaxed;
+        if at < due || self.next_sweep.compare_exchange(due, next, relaxed, relaxed).is_err() {
+            return Err(TooManyWrites);
+        }
+        self.sweep_writes(now);
         if take() { Ok(()) } else { Err(TooManyWrites) }
     }
-}
-
-/// Returns the time in steps counted from 1. A `u32` holds nine years.
-fn coarse_time(now: WorkerInstant) -> u32 {
-    u32::try_from((now.as_nanos() >> STEP_BITS) + 1).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

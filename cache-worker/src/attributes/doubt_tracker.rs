@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use verbs3_protocol::KeyHash;
 
-use super::account_places::AccountPlaces;
+use super::account_places::{AccountPlaces, PlaceReserve};
 use crate::clock::WorkerInstant;
 use crate::tenants::{TenantAccount, TenantAccounts};
 
@@ -123,7 +123,7 @@ impl DoubtTracker {
         let (account, mut table) = (lost.account, self.table.lock());
         if let Some(doubt) = table.keys.get_mut(&lost.hash) {
             doubt.until = doubt.until.max(until);
-        } else if self.places.try_take(account, 1, now) {
+        } else if self.places.try_take(account, 1, PlaceReserve::StaysFree, now) {
             table.keys.insert(lost.hash, DoubtRecord { until, account });
         } else if let Some(doubt) = table.buckets.get_mut(&lost.bucket) {
             doubt.until = doubt.until.max(until);

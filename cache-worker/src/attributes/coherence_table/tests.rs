@@ -238,6 +238,30 @@ fn a_report_that_finds_no_place_voids_what_is_known_all_the_same() {
     assert!(!coherence.is_generation_valid(hash(1), known, now));
 }
 
+/// What each refusal costs must not depend on what is open: a refused tenant tries again.
+#[test]
+fn refusals_look_for_expired_writes_once_in_a_while() {
+    let coherence = coherence(16, 2);
+    let at = |ms| WorkerInstant::default().saturating_add(Duration::from_millis(ms));
+    let open = |key, ms, now| {
+        let length = Duration::from_millis(ms);
+        coherence.announce_write(of(&[hash(key)]), write(key as u64), length, at(now)).is_ok()
+    };
+    assert!(open(0, 10, 0) && open(1, 1000, 0));
+    assert!(open(2, 1000, 20), "the place of an expired write is free");
+    coherence
+        .report_write(of(&[hash(2)]), write(2), WriteOutcome::Done, UNCERTAIN_MAX, at(21))
+        .unwrap();
+    assert!(open(3, 10, 22));
+    assert_eq!([33, 60, 119].map(|now| open(4, 1000, now)), [false; 3], "nobody looks again yet");
+    assert_eq!((coherence.open_writes(), coherence.take_expired()), (2, 1));
+    assert!(open(4, 1000, 120));
+    assert_eq!((coherence.open_writes(), coherence.take_expired()), (2, 1));
+    // The worker's own sweep does not wait.
+    coherence.sweep_expired(at(1200));
+    assert_eq!(coherence.open_writes(), 0);
+}
+
 #[test]
 fn a_key_named_twice_takes_one_place() {
     let (coherence, now) = (coherence(16, 10), WorkerInstant::default());
