@@ -29,7 +29,7 @@ use verbs3_protocol::{
 use crate::digest::{AttributesKey, KeyedDigester};
 use crate::fill::{FillTarget, RunInterest, VolumeSource};
 use crate::standing::AnswerRight;
-use crate::tenants::TenantAccount;
+use crate::tenants::{AccountSet, TenantAccount};
 
 pub(crate) use attribute_cache::{AnswerRequirements, AttributeCache, ObjectPresence};
 pub(crate) use attribute_fetcher::AttributeFetcher;
@@ -149,4 +149,9 @@ pub(crate) enum AttributeCheckOutcome {
     /// A write is open.
     Uncertain,
     Refused(WorkerRefusal),
+    /// None of these tenants got a turn to ask. A read of another one asks again.
+    NoTurn {
+        refusal: WorkerRefusal,
+        asked: AccountSet,
+    },
 }

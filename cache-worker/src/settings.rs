@@ -127,8 +127,8 @@ pub struct WorkerTenantsSettings {
     #[setting(default = "10m", range = "1s"..="30d")]
     pub active_for: TimePeriod,
     /// Part, in percent, of what fills may have under way (`worker.fill.in_flight_max` and
-    /// `bytes_in_flight_max`), of the requests of one store and of announced writes, which a tenant
-    /// that has more than its share leaves free while others are active.
+    /// `bytes_in_flight_max`), of the requests of one store, of checks and of announced writes, which
+    /// a tenant that has more than its share leaves free while others are active.
     #[setting(default = 10, range = 0..=50)]
     pub reserve_percent: u32,
 }
@@ -140,7 +140,7 @@ pub struct WorkerIndexSettings {
     /// Objects whose attributes (or absence) are kept, half a KiB each.
     #[setting(default = 1_000_000, range = 1000..=100_000_000)]
     pub attributes_max: u32,
-    /// Objects whose attributes are being asked at the UFS at once.
+    /// Objects whose attributes are being asked at the UFS at once, which tenants share.
     #[setting(default = 4096, range = 1..=65_536)]
     pub checks_in_flight_max: u32,
     /// Counters that order reads and writes, 8 bytes each; keys share them by hash, and a collision

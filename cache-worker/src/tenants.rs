@@ -9,7 +9,9 @@
 mod account_holdings;
 mod account_table;
 mod share_rule;
+mod waiting_accounts;
 
 pub(crate) use account_holdings::AccountHoldings;
 pub(crate) use account_table::{TenantAccounts, TenantRules, TenantTier, WorkerTenantMetrics};
 pub(crate) use share_rule::{AccountSet, EvictionRights, TenantAccount};
+pub(crate) use waiting_accounts::{TurnsRefused, WaitingAccounts};

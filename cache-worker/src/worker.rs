@@ -195,7 +195,8 @@ impl CacheWorker {
         let fetcher = Arc::new(AttributeFetcher {
             coherence: coherence.clone(),
             cache: attributes.clone(),
-            checks: AttributeCheckTable::new(index.checks_in_flight_max as usize),
+            checks: AttributeCheckTable::new(index.checks_in_flight_max as usize, tenants.clone()),
+            tenants: tenants.clone(),
             grants: grants.clone(),
             filler: filler.clone(),
             digests: digests.clone(),

@@ -1,5 +1,5 @@
-//! Owns places that tenants share and that are held for long: those of announced writes, and those
-//! of doubts. The rules are those of all that is scarce ([`FairQueue`]), but nobody waits.
+//! Owns places that tenants share and that nobody waits for: those of announced writes, of doubts and
+//! of checks. The rules are those of all that is scarce ([`FairQueue`]).
 //!
 //! A tenant that is alone leaves a part of the reserve free, too. What it holds may stay for an hour,
 //! and somebody who comes meanwhile must find a place.

@@ -3,7 +3,8 @@
 //! known or guessed to fit: only the answer to a full GET shows by itself that the object has no
 //! checksums. Where a ranged GET is sent and checksums are wanted, a HEAD is sent beside it.
 //!
-//! Each request has a turn at its store, which tenants share. Nobody waits for one while its own GET
+//! Each request has a turn at its store, which tenants share: that of any tenant whose reads wait for
+//! the answer. Nobody waits for one while its own GET
 //! could not go on without that: a HEAD beside a GET takes a turn that is free, or comes after it.
 //!
 //! Tasks belong to the worker: a reader that leaves does not cancel the check for its other
@@ -24,8 +25,8 @@ use super::attribute_cache::{
     AnswerRequirements, AttributeCache, AttributeCacheEntry, ObjectPresence,
 };
 use super::check_table::{
-    AttributeCheckPlan, AttributeCheckTable, CheckAdmission, CheckAnswerReceiver, OutgoingCheck,
-    PendingAttributeRead,
+    AttributeCheckPlan, AttributeCheckTable, CheckAdmission, CheckAnswerReceiver, CheckAskers,
+    OutgoingCheck, PendingAttributeRead,
 };
 use super::coherence_table::CoherenceTable;
 use super::lease_grants::{LeaseGrantTable, RecallScope};
@@ -33,13 +34,24 @@ use super::size_guess::ObjectSizeGuess;
 use super::{AttributeCheckOutcome, AttributeQuery, identity};
 use crate::call_trace::ask_ufs;
 use crate::clock::WorkerClock;
-use crate::digest::KeyedDigester;
-use crate::fill::{CheckPermit, PageFillError, PageFiller, RunInterest, to_ufs_answer};
+use crate::digest::{AttributesKey, KeyedDigester};
+use crate::fill::{
+    CheckPermit, PageFillError, PageFiller, RunInterest, UfsReadPermit, to_ufs_answer,
+};
 use crate::metrics::{AttributesFound, BusyReason, UfsRequestKind, WorkerMetrics};
 use crate::tasks::WorkerTaskSet;
+use crate::tenants::{TenantAccounts, TurnsRefused};
 use store_answers::{
-    UfsAttributeAnswer, add_checksums, answer_from_head, beyond_ranges, refused_by, refused_by_ufs,
+    UfsAttributeAnswer, add_checksums, answer_from_head, beyond_ranges, refused_by_ufs,
 };
+
+/// A check as its requests to the store need it.
+#[derive(Clone, Copy)]
+struct StoreCheck<'a> {
+    subject: &'a AttributeQuery,
+    askers: &'a CheckAskers,
+    needs: AnswerRequirements,
+}
 
 /// The single-flight fetcher of attributes from a UFS.
 pub(crate) struct AttributeFetcher {
@@ -49,6 +61,7 @@ pub(crate) struct AttributeFetcher {
     pub(crate) grants: Arc<LeaseGrantTable>,
     pub(crate) filler: Arc<PageFiller>,
     pub(crate) digests: KeyedDigester,
+    pub(crate) tenants: Arc<TenantAccounts>,
     pub(crate) sizes: ObjectSizeGuess,
     pub(crate) clock: Arc<dyn WorkerClock>,
     pub(crate) tasks: WorkerTaskSet,
@@ -77,6 +90,7 @@ impl AttributeFetcher {
             }
             CheckAdmission::Full => {
                 self.metrics.busy[BusyReason::Checks].inc();
+                self.tenants.metrics_of(asking.account).fill_refusals.inc();
                 None
             }
         }
@@ -84,11 +98,13 @@ impl AttributeFetcher {
 
     /// Sends a check, then further ones as long as anyone waits for one. The task may be cancelled:
     /// its waiters then see a closed channel.
-    async fn send_all(self: Arc<Self>, subject: AttributeQuery, sent: OutgoingCheck) {
+    async fn send_all(self: Arc<Self>, mut subject: AttributeQuery, sent: OutgoingCheck) {
         self.metrics.checks_in_flight.inc();
-        let mut sending = CheckTaskGuard { asker: &self, subject: &subject, finished: false };
+        let mut sending = CheckTaskGuard { asker: &self, key: subject.key, finished: false };
         let mut sent = Some(sent);
         while let Some(now) = sent.take() {
+            // Those who wait for a later check need not be those who waited for the first.
+            subject.account = now.askers.first;
             let outcome = self.run_check(&subject, &now).await;
             now.answer.send_replace(Some(Arc::new(outcome)));
             sent = self.checks.next(subject.key, self.clock.now(), || {
@@ -111,8 +127,8 @@ impl AttributeFetcher {
         }
         let answered = tokio::select! {
             biased;
-            () = self.stop.cancelled() => refused_by(&PageFillError::Stopping),
-            answered = self.query_ufs(subject, &sent.plan) => answered,
+            () = self.stop.cancelled() => UfsAttributeAnswer::stopping(),
+            answered = self.query_ufs(subject, sent) => answered,
         };
         if !self.coherence.is_generation_valid(subject.hash, sent.generation, self.clock.now()) {
             self.metrics.checks_moved.inc();
@@ -128,6 +144,9 @@ impl AttributeFetcher {
             }
             UfsAttributeAnswer::Changing => return AttributeCheckOutcome::Moved,
             UfsAttributeAnswer::Refused(refusal) => return AttributeCheckOutcome::Refused(refusal),
+            UfsAttributeAnswer::NoTurn(refusal, asked) => {
+                return AttributeCheckOutcome::NoTurn { refusal, asked };
+            }
         };
         // Returns false if the answer is older than what a listing or a reader saw meanwhile.
         let keep = |generation: KeyGeneration| {
@@ -190,48 +209,69 @@ impl AttributeFetcher {
     async fn query_ufs(
         &self,
         subject: &AttributeQuery,
-        plan: &AttributeCheckPlan,
+        sent: &OutgoingCheck,
     ) -> UfsAttributeAnswer {
+        let OutgoingCheck { plan, askers, .. } = sent;
+        let check = StoreCheck { subject, askers, needs: plan.needs };
         match &plan.get {
             // If a former owner has the pages, only a HEAD is sent. The pages then come from that
             // owner.
             Some(range) if !self.filler.former_holds(subject, *range.start()).await => {
-                let guessed = || self.guess_whole(subject, range, plan.needs);
-                match plan.whole.or_else(guessed) {
-                    Some(bytes) => self.ask_whole(subject, range.clone(), bytes, plan.needs).await,
-                    None => self.ask_get(subject, range.clone(), plan.needs).await,
+                match plan.whole.or_else(|| self.guess_whole(check, range)) {
+                    Some(bytes) => self.ask_whole(check, range.clone(), bytes).await,
+                    None => self.ask_get(check, range.clone()).await,
                 }
             }
-            _ => self.ask_head(subject, plan.needs).await,
+            _ => self.ask_head(check).await,
         }
+    }
+
+    /// Takes a turn to ask for attributes alone, for any of those who wait. Call it only while
+    /// holding none.
+    async fn take_check_turn(
+        &self,
+        check: StoreCheck<'_>,
+    ) -> Result<CheckPermit, TurnsRefused<PageFillError>> {
+        let CheckAskers { first, waiting } = check.askers;
+        let ufs = &check.subject.source.ufs;
+        let take_turn = |account| self.filler.acquire_check_permit(ufs, account);
+        waiting.take_any_turn(*first, take_turn).await
+    }
+
+    /// Takes a turn to read `bytes`, for any of those who wait.
+    async fn take_read_turn(
+        &self,
+        check: StoreCheck<'_>,
+        bytes: u64,
+    ) -> Result<UfsReadPermit, TurnsRefused<PageFillError>> {
+        let CheckAskers { first, waiting } = check.askers;
+        let ufs = &check.subject.source.ufs;
+        let take_turn = |account| self.filler.acquire_read_permit(ufs, bytes, account);
+        waiting.take_any_turn(*first, take_turn).await
     }
 
     /// Returns the bytes of a block, if block 0 is wanted with checksums, and the object probably
     /// has no other.
-    fn guess_whole(
-        &self,
-        subject: &AttributeQuery,
-        range: &RangeInclusive<u64>,
-        needs: AnswerRequirements,
-    ) -> Option<u64> {
+    fn guess_whole(&self, check: StoreCheck<'_>, range: &RangeInclusive<u64>) -> Option<u64> {
         let block_bytes = self.filler.block_bytes();
         let is_block = *range.start() == 0 && *range.end() + 1 == block_bytes;
-        let is_guessed = needs.checksums && is_block && self.sizes.expects_fit(&subject.object);
+        let is_guessed =
+            check.needs.checksums && is_block && self.sizes.expects_fit(&check.subject.object);
         is_guessed.then_some(block_bytes)
     }
 
     /// Requests the whole object, which probably has at most `bytes` bytes.
     async fn ask_whole(
         &self,
-        subject: &AttributeQuery,
+        check: StoreCheck<'_>,
         range: RangeInclusive<u64>,
         bytes: u64,
-        needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
+        let StoreCheck { subject, needs, .. } = check;
         let ufs = &subject.source.ufs;
-        let turn = match self.filler.acquire_read_permit(ufs, bytes, subject.account).await {
+        let turn = match self.take_read_turn(check, bytes).await {
             Ok(turn) => turn,
-            Err(failure) => return refused_by(&failure),
+            Err(refused) => return UfsAttributeAnswer::no_turn(refused),
         };
         self.metrics.ufs_requests[UfsRequestKind::Get].inc();
         let stream =
@@ -246,7 +286,7 @@ impl AttributeFetcher {
         if stream.head.bytes > bytes && wanted > bytes {
             // The object has grown. The rest of this answer's body is not read.
             drop((stream, turn));
-            return self.ask_get(subject, range, needs).await;
+            return self.ask_get(check, range).await;
         }
         if let Some(refused) = beyond_ranges(subject, &stream.head) {
             return refused;
@@ -269,15 +309,15 @@ impl AttributeFetcher {
 
     async fn ask_get(
         &self,
-        subject: &AttributeQuery,
+        check: StoreCheck<'_>,
         range: RangeInclusive<u64>,
-        needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
+        let StoreCheck { subject, needs, .. } = check;
         let bytes = range.end() - range.start() + 1;
         let ufs = &subject.source.ufs;
-        let turn = match self.filler.acquire_read_permit(ufs, bytes, subject.account).await {
+        let turn = match self.take_read_turn(check, bytes).await {
             Ok(turn) => turn,
-            Err(failure) => return refused_by(&failure),
+            Err(refused) => return UfsAttributeAnswer::no_turn(refused),
         };
         self.metrics.ufs_requests[UfsRequestKind::Get].inc();
         let read =
@@ -299,7 +339,7 @@ impl AttributeFetcher {
                 // Both turns are given back before another one is waited for.
                 drop(turn);
                 head.set(maybe_done(OptionFuture::from(None)));
-                return self.ask_head(subject, needs).await;
+                return self.ask_head(check).await;
             }
             Err(error) => return refused_by_ufs(error),
         };
@@ -324,9 +364,9 @@ impl AttributeFetcher {
         let head = match head.take_output().flatten() {
             Some(head) => head,
             // The pages are on their way, with a turn that does not wait for this one.
-            None => match self.filler.acquire_check_permit(ufs, subject.account).await {
+            None => match self.take_check_turn(check).await {
                 Ok(turn) => self.ask_checksums(subject, turn).await,
-                Err(failure) => return refused_by(&failure),
+                Err(refused) => return UfsAttributeAnswer::no_turn(refused),
             },
         };
         add_checksums(subject.version_id.as_deref(), head, attributes, coming)
@@ -352,21 +392,18 @@ impl AttributeFetcher {
         subject: &AttributeQuery,
         attributes: &HeadAttributes,
         stream: ObjectStream,
-        turn: crate::fill::UfsReadPermit,
+        turn: UfsReadPermit,
     ) -> Option<RunInterest> {
         let target = subject.fill_target(&attributes.version, &self.digests);
         self.filler.start_answered(target, stream, turn)
     }
 
-    async fn ask_head(
-        &self,
-        subject: &AttributeQuery,
-        needs: AnswerRequirements,
-    ) -> UfsAttributeAnswer {
+    async fn ask_head(&self, check: StoreCheck<'_>) -> UfsAttributeAnswer {
+        let StoreCheck { subject, needs, .. } = check;
         let ufs = &subject.source.ufs;
-        let _turn = match self.filler.acquire_check_permit(ufs, subject.account).await {
+        let _turn = match self.take_check_turn(check).await {
             Ok(turn) => turn,
-            Err(failure) => return refused_by(&failure),
+            Err(refused) => return UfsAttributeAnswer::no_turn(refused),
         };
         self.metrics.ufs_requests[UfsRequestKind::Head].inc();
         let head = ufs.head_object(build_read_request(subject, needs.checksums));
@@ -413,7 +450,7 @@ fn build_read_request(subject: &AttributeQuery, checksums: bool) -> ReadObject {
 /// object has no check under way.
 struct CheckTaskGuard<'a> {
     asker: &'a AttributeFetcher,
-    subject: &'a AttributeQuery,
+    key: AttributesKey,
     finished: bool,
 }
 
@@ -421,7 +458,7 @@ impl Drop for CheckTaskGuard<'_> {
     fn drop(&mut self) {
         self.asker.metrics.checks_in_flight.dec();
         if !self.finished {
-            self.asker.checks.abandon_checks(self.subject.key);
+            self.asker.checks.abandon_checks(self.key);
         }
     }
 }

@@ -4,6 +4,9 @@
 //! A read may use the answer of a check under two conditions: no write has passed since the check
 //! began, and the answer is not older than the read accepts. Other reads share the next check,
 //! which is sent when this one is answered. Decides only: it sends nothing itself.
+//!
+//! Tenants share the places of checks under way, and a check takes the turn at the store of any tenant
+//! that waits for it.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -13,10 +16,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use verbs3_protocol::{ContentVersion, KeyGeneration, ListedAttributes};
 
+use super::account_places::{AccountPlaces, PlaceReserve};
 use super::attribute_cache::{AnswerRequirements, ObjectPresence};
 use super::{AttributeCheckOutcome, AttributeMaxAge};
 use crate::clock::WorkerInstant;
 use crate::digest::{AttributesKey, DigestState};
+use crate::tenants::{TenantAccount, TenantAccounts, WaitingAccounts};
 
 /// The content of a request to the UFS.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +43,23 @@ pub(crate) struct OutgoingCheck {
     pub(crate) plan: AttributeCheckPlan,
     pub(crate) began: WorkerInstant,
     pub(crate) generation: KeyGeneration,
+    /// For whom it is sent.
+    pub(crate) askers: CheckAskers,
     pub(crate) answer: CheckAnswerSender,
+}
+
+/// For whom a check is sent.
+#[derive(Clone)]
+pub(crate) struct CheckAskers {
+    /// Who asked first. Its pages and its place count for this one.
+    pub(crate) first: TenantAccount,
+    pub(crate) waiting: Arc<WaitingAccounts>,
+}
+
+impl CheckAskers {
+    fn new(first: TenantAccount) -> Self {
+        Self { first, waiting: Arc::new(WaitingAccounts::new()) }
+    }
 }
 
 /// A read that needs an answer.
@@ -48,6 +69,8 @@ pub(crate) struct PendingAttributeRead {
     pub(crate) age: AttributeMaxAge,
     /// The key's generation now.
     pub(crate) generation: KeyGeneration,
+    /// For whom it reads.
+    pub(crate) account: TenantAccount,
 }
 
 /// The outcome of admitting a read that needs an answer.
@@ -56,7 +79,7 @@ pub(crate) enum CheckAdmission {
     Waits(CheckAnswerReceiver),
     /// The read has to send the check.
     Sends(CheckAnswerReceiver, OutgoingCheck),
-    /// The bound on checks is met.
+    /// The bound on checks is met, or what is free is kept for other tenants.
     Full,
 }
 
@@ -64,6 +87,7 @@ struct RunningCheck {
     plan: AttributeCheckPlan,
     began: WorkerInstant,
     generation: KeyGeneration,
+    askers: CheckAskers,
     waiting: CheckAnswerReceiver,
     /// News about the key since the check was sent.
     news: Vec<CheckNews>,
@@ -87,6 +111,7 @@ const NEWS_MAX: usize = 8;
 
 struct QueuedCheck {
     plan: AttributeCheckPlan,
+    askers: CheckAskers,
     answer: CheckAnswerSender,
 }
 
@@ -98,7 +123,9 @@ struct CheckTableEntry {
 /// A table of the checks under way.
 pub(crate) struct AttributeCheckTable {
     slots: Mutex<HashMap<AttributesKey, CheckTableEntry, DigestState>>,
-    slots_max: usize,
+    /// Each entry has one, for who asked for its running check first. Changed under the lock of
+    /// `slots`.
+    places: AccountPlaces,
 }
 
 impl AttributeCheckPlan {
@@ -144,8 +171,8 @@ impl RunningCheck {
 }
 
 impl AttributeCheckTable {
-    pub(crate) fn new(slots_max: usize) -> Self {
-        Self { slots: Mutex::default(), slots_max }
+    pub(crate) fn new(slots_max: usize, tenants: Arc<TenantAccounts>) -> Self {
+        Self { slots: Mutex::default(), places: AccountPlaces::new(slots_max, tenants) }
     }
 
     /// Joins a check whose answer the read may use, or the next check, or creates one.
@@ -158,25 +185,30 @@ impl AttributeCheckTable {
     ) -> CheckAdmission {
         let mut slots = self.slots.lock();
         let Some(slot) = slots.get_mut(&key) else {
-            if slots.len() >= self.slots_max {
+            if !self.places.try_take(asking.account, 1, PlaceReserve::StaysFree, now) {
                 return CheckAdmission::Full;
             }
-            let (sent, running) = create_check(plan, now, asking.generation, None);
+            let (answer, askers) = (watch::channel(None).0, CheckAskers::new(asking.account));
+            let queued = QueuedCheck { plan, askers, answer };
+            let (sent, running) = queued.start_check(now, asking.generation);
             let waiting = running.waiting.clone();
             slots.insert(key, CheckTableEntry { running, next: None });
             return CheckAdmission::Sends(waiting, sent);
         };
         if slot.running.may_answer(asking, plan.needs) {
+            slot.running.askers.waiting.note_joined(asking.account);
             return CheckAdmission::Waits(slot.running.waiting.clone());
         }
         match &mut slot.next {
             Some(next) => {
                 next.plan.merge_plan(plan);
+                next.askers.waiting.note_joined(asking.account);
                 CheckAdmission::Waits(next.answer.subscribe())
             }
             None => {
                 let (answer, waiting) = watch::channel(None);
-                slot.next = Some(QueuedCheck { plan, answer });
+                let askers = CheckAskers::new(asking.account);
+                slot.next = Some(QueuedCheck { plan, askers, answer });
                 CheckAdmission::Waits(waiting)
             }
         }
@@ -226,11 +258,18 @@ impl AttributeCheckTable {
         let mut slots = self.slots.lock();
         let slot = slots.get_mut(&key)?;
         let next = slot.next.take().filter(|next| next.answer.receiver_count() > 0);
-        let Some(QueuedCheck { plan, answer }) = next else {
+        self.places.give_back(slot.running.askers.first, 1);
+        let Some(next) = next else {
             slots.remove(&key);
             return None;
         };
-        let (sent, running) = create_check(plan, now, generation(), Some(answer));
+        // The place that was just given back, whatever is kept: its readers were let in already.
+        let first = next.askers.first;
+        if !self.places.try_take(first, 1, PlaceReserve::MayBeUsed, now) {
+            slots.remove(&key);
+            return None;
+        }
+        let (sent, running) = next.start_check(now, generation());
         slot.running = running;
         Some(sent)
     }
@@ -238,26 +277,31 @@ impl AttributeCheckTable {
     /// Removes this key's checks because their sender is gone. All waiters see their channels
     /// close.
     pub(crate) fn abandon_checks(&self, key: AttributesKey) {
-        self.slots.lock().remove(&key);
+        let mut slots = self.slots.lock();
+        if let Some(slot) = slots.remove(&key) {
+            self.places.give_back(slot.running.askers.first, 1);
+        }
     }
 }
 
-fn create_check(
-    plan: AttributeCheckPlan,
-    began: WorkerInstant,
-    generation: KeyGeneration,
-    answer: Option<CheckAnswerSender>,
-) -> (OutgoingCheck, RunningCheck) {
-    let answer = answer.unwrap_or_else(|| watch::channel(None).0);
-    let running = RunningCheck {
-        plan: plan.clone(),
-        began,
-        generation,
-        waiting: answer.subscribe(),
-        news: Vec::new(),
-        has_lost_news: false,
-    };
-    (OutgoingCheck { plan, began, generation, answer }, running)
+impl QueuedCheck {
+    fn start_check(
+        self,
+        began: WorkerInstant,
+        generation: KeyGeneration,
+    ) -> (OutgoingCheck, RunningCheck) {
+        let Self { plan, askers, answer } = self;
+        let running = RunningCheck {
+            plan: plan.clone(),
+            began,
+            generation,
+            askers: askers.clone(),
+            waiting: answer.subscribe(),
+            news: Vec::new(),
+            has_lost_news: false,
+        };
+        (OutgoingCheck { plan, began, generation, askers, answer }, running)
+    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use verbs3_rdma::arena::CellReader;
@@ -14,7 +12,7 @@ use verbs3_rdma::arena::CellReader;
 use super::fill_error::PageFillError;
 use super::{FlightMap, PageInFlight};
 use crate::digest::PageKey;
-use crate::tenants::{AccountSet, TenantAccount};
+use crate::tenants::{TenantAccount, WaitingAccounts};
 
 /// A page of a run.
 pub(crate) struct RunPage {
@@ -110,8 +108,8 @@ pub(crate) struct PageFillRun {
     progress: watch::Sender<FillRunProgress>,
     /// The number of readers that want the pages up to each index.
     wanted_to: Mutex<Vec<u32>>,
-    /// For whom readers have joined since it began.
-    joined: watch::Sender<AccountSet>,
+    /// For whom readers wait.
+    waiting: WaitingAccounts,
 }
 
 impl PageFillRun {
@@ -129,21 +127,16 @@ impl PageFillRun {
             ahead_from,
             progress: watch::Sender::new(FillRunProgress::default()),
             wanted_to,
-            joined: watch::Sender::new(AccountSet::NONE),
+            waiting: WaitingAccounts::new(),
         }
     }
 
     /// Notes that a reader for this account waits, too.
     pub(super) fn note_joined(&self, account: TenantAccount) {
-        self.joined.send_if_modified(|joined| {
-            let before = std::mem::replace(joined, joined.with(account));
-            before != *joined
-        });
+        self.waiting.note_joined(account);
     }
 
-    /// Takes a turn for any of those who wait for this run: for `first`, who began it, and for each
-    /// one that joins meanwhile. Otherwise a reader would wait behind all that another tenant asked
-    /// for before. Fails when all have failed.
+    /// Takes a turn for any of those who wait for this run: see [`WaitingAccounts`].
     pub(super) async fn take_any_turn<T, F>(
         &self,
         first: TenantAccount,
@@ -152,27 +145,8 @@ impl PageFillRun {
     where
         F: Future<Output = Result<T, PageFillError>>,
     {
-        let mut joining = self.joined.subscribe();
-        joining.mark_changed();
-        let mut asked = AccountSet::NONE.with(first);
-        let mut turns = FuturesUnordered::from_iter([take_turn(first)]);
-        loop {
-            tokio::select! {
-                biased;
-                // There is one at least.
-                Some(turn) = turns.next() => {
-                    if turn.is_ok() || turns.is_empty() {
-                        return turn;
-                    }
-                }
-                // The sender is in `self`, so the channel can't be closed.
-                Ok(()) = joining.changed() => {
-                    let joined = *joining.borrow_and_update();
-                    turns.extend(joined.list_missing(asked).map(&take_turn));
-                    asked = asked.united_with(joined);
-                }
-            }
-        }
+        let turn = self.waiting.take_any_turn(first, take_turn).await;
+        turn.map_err(|refused| refused.cause)
     }
 
     pub(super) fn total_bytes(&self) -> u32 {

@@ -148,7 +148,8 @@ impl AttributeHome {
         // An absence may need a fresher answer than attributes do. A read that joins a check must
         // accept the age of either.
         let age = if accepts_less(ages) { ages.absence } else { ages.attributes };
-        let asking = PendingAttributeRead { arrived: opening.arrived, age, generation };
+        let (arrived, account) = (opening.arrived, subject.account);
+        let asking = PendingAttributeRead { arrived, age, generation, account };
         let plan = self.plan_check(opening, generation);
         let Some(mut waiting) = self.fetcher.request_check(subject, plan, &asking) else {
             return Err(ServeRefusal::TooManyChecks.into());
@@ -174,6 +175,14 @@ impl AttributeHome {
             AttributeCheckOutcome::Uncertain => return Err(ServeRefusal::WriteUnderWay.into()),
             AttributeCheckOutcome::Refused(refusal) => {
                 return Err(ServeRefusal::Check(refusal.clone()).into());
+            }
+            AttributeCheckOutcome::NoTurn { refusal, asked } => {
+                let refused = ServeRefusal::Check(refusal.clone());
+                // It joined when all before it had been refused: it may get a turn itself.
+                return Err(match asked.contains(account) {
+                    true => OpenAttemptError::Refused(refused),
+                    false => OpenAttemptError::Again(refused),
+                });
             }
         };
         Ok(LearnedAttributes {

@@ -48,7 +48,7 @@ pub(crate) struct WorkerTenantMetrics {
     pub(crate) store_bytes: IntCounter,
     /// Fills and checks that waited for their turn, and got it.
     pub(crate) fill_waits: IntCounter,
-    /// Fills and checks that got no turn in time, or were displaced from a full queue.
+    /// Fills and checks that got no turn in time, or no place, or were displaced from a full queue.
     pub(crate) fill_refusals: IntCounter,
     /// Announcements and reports of writes that found no place in the table of open writes.
     pub(crate) write_refusals: IntCounter,
@@ -107,7 +107,7 @@ struct AccountState {
     kept: [AtomicU64; 2],
     /// Fills that wait.
     queued: AtomicUsize,
-    /// Announced writes, and doubts of those that were lost sight of.
+    /// Announced writes, doubts of those that were lost sight of, and checks under way.
     notes: AtomicUsize,
     /// Set once its name is known: of pages on disk only the hash is.
     metrics: RwLock<Option<WorkerTenantMetrics>>,
@@ -297,7 +297,7 @@ impl TenantAccounts {
         self.accounts[account.index()].queued.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts announced writes or doubts of an account. While it has any, it becomes nobody else's.
+    /// Counts announced writes, doubts or checks of an account. While it has any, it becomes nobody else's.
     pub(crate) fn add_notes(&self, account: TenantAccount, notes: usize) {
         self.accounts[account.index()].notes.fetch_add(notes, Ordering::Relaxed);
     }

@@ -5,6 +5,7 @@ use verbs3_ufs::{ObjectHead, RawAnswer, UfsError};
 
 use crate::attributes::{AttributeQuery, identity};
 use crate::fill::{PageFillError, RunInterest, to_ufs_answer};
+use crate::tenants::{AccountSet, TurnsRefused};
 
 /// The UFS's answer, before it is decided whether it may be cached.
 pub(super) enum UfsAttributeAnswer {
@@ -13,11 +14,24 @@ pub(super) enum UfsAttributeAnswer {
     /// Two answers of the UFS contradict each other: the object changes under the check.
     Changing,
     Refused(WorkerRefusal),
+    /// None of these got a turn to ask.
+    NoTurn(WorkerRefusal, AccountSet),
 }
 
 impl UfsAttributeAnswer {
     pub(super) fn refused(kind: RefusalKind, reason: &impl ToString) -> Self {
         Self::Refused(WorkerRefusal { kind, reason: reason.to_string() })
+    }
+
+    pub(super) fn stopping() -> Self {
+        let failure = PageFillError::Stopping;
+        Self::refused(failure.refusal_kind(), &failure)
+    }
+
+    pub(super) fn no_turn(refused: TurnsRefused<PageFillError>) -> Self {
+        let TurnsRefused { cause, asked } = refused;
+        let (kind, reason) = (cause.refusal_kind(), cause.to_string());
+        Self::NoTurn(WorkerRefusal { kind, reason }, asked)
     }
 }
 
@@ -73,10 +87,6 @@ pub(super) fn answer_from_head(
         }
         Err(error) => UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
     }
-}
-
-pub(super) fn refused_by(failure: &PageFillError) -> UfsAttributeAnswer {
-    UfsAttributeAnswer::refused(failure.refusal_kind(), failure)
 }
 
 pub(super) fn refused_by_ufs(error: UfsError) -> UfsAttributeAnswer {

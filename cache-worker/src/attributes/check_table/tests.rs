@@ -2,7 +2,10 @@
 use super::*;
 use std::time::Duration;
 
-use verbs3_protocol::UfsAnswer;
+use verbs3_metrics::TableFamily;
+use verbs3_protocol::{TenantTag, UfsAnswer};
+
+use crate::tenants::TenantRules;
 
 const KEY: AttributesKey = AttributesKey(7);
 const PLAIN: AnswerRequirements = AnswerRequirements { checksums: false, error_body: false };
@@ -16,7 +19,8 @@ fn at(ms: u64) -> WorkerInstant {
 }
 
 fn asking(ms: u64, age: AttributeMaxAge, generation: u64) -> PendingAttributeRead {
-    PendingAttributeRead { arrived: at(ms), age, generation: KeyGeneration(generation) }
+    let (arrived, generation) = (at(ms), KeyGeneration(generation));
+    PendingAttributeRead { arrived, age, generation, account: TenantAccount::NOBODY }
 }
 
 fn up_to(ms: u64) -> AttributeMaxAge {
@@ -25,7 +29,7 @@ fn up_to(ms: u64) -> AttributeMaxAge {
 
 /// A check that began at 10 ms under generation 1.
 fn running() -> (AttributeCheckTable, OutgoingCheck) {
-    let checks = AttributeCheckTable::new(10);
+    let checks = AttributeCheckTable::new(10, Arc::default());
     let CheckAdmission::Sends(_, sent) =
         checks.join_check(KEY, plan(PLAIN), &asking(10, AttributeMaxAge::Any, 1), at(10))
     else {
@@ -119,7 +123,7 @@ async fn a_next_check_that_nobody_waits_for_is_not_sent() {
 
 #[tokio::test]
 async fn checks_are_bounded() {
-    let checks = AttributeCheckTable::new(1);
+    let checks = AttributeCheckTable::new(1, Arc::default());
     let first = checks.join_check(KEY, plan(PLAIN), &asking(10, AttributeMaxAge::Any, 1), at(10));
     assert!(matches!(first, CheckAdmission::Sends(..)));
     assert!(matches!(
@@ -157,4 +161,45 @@ async fn an_answer_is_not_believed_where_more_was_said_than_is_remembered() {
     }
     checks.note_gone(KEY, &version(99));
     assert!(!settles());
+}
+
+/// Has a tenant ask about keys from `first` on until it is refused. Returns how many it asked about.
+fn ask_all(checks: &AttributeCheckTable, first: u128, account: TenantAccount) -> usize {
+    let asking = PendingAttributeRead { account, ..asking(10, AttributeMaxAge::Any, 1) };
+    let sends = |key: &u128| {
+        let sent = checks.join_check(AttributesKey(*key), plan(PLAIN), &asking, at(10));
+        matches!(sent, CheckAdmission::Sends(..))
+    };
+    (first..).take_while(sends).count()
+}
+
+#[tokio::test]
+async fn checks_of_one_tenant_leave_places_to_others() {
+    let rules =
+        TenantRules { share_percent: 0, active_for: Duration::from_secs(600), reserve_percent: 10 };
+    let tenants = Arc::new(TenantAccounts::new(rules, TableFamily::default()));
+    let [eve, bob] =
+        ["eve", "bob"].map(|name| tenants.note_request(TenantTag::new(name, 1).as_ref(), 0));
+    let checks = AttributeCheckTable::new(100, tenants);
+    assert_eq!(
+        ask_all(&checks, 0, eve),
+        99,
+        "nobody else is there: all but a tenth of the reserve"
+    );
+    assert_eq!(ask_all(&checks, 1000, bob), 1);
+    // Of what becomes free the reserve is for who holds less.
+    (0..20).for_each(|key| checks.abandon_checks(AttributesKey(key)));
+    assert_eq!((ask_all(&checks, 2000, eve), ask_all(&checks, 3000, bob)), (10, 10));
+    // A check that only another tenant waits for counts for that one.
+    let reads = PendingAttributeRead { account: bob, ..asking(20, AttributeMaxAge::AlwaysAsk, 1) };
+    let key = AttributesKey(50);
+    let CheckAdmission::Waits(_waiting) = checks.join_check(key, plan(PLAIN), &reads, at(20))
+    else {
+        panic!("it was not asked yet")
+    };
+    let next = checks.next(key, at(30), || KeyGeneration(1)).unwrap();
+    assert_eq!(next.askers.first, bob);
+    assert_eq!(checks.places.used(), 100);
+    (0..4000).for_each(|key| checks.abandon_checks(AttributesKey(key)));
+    assert_eq!(checks.places.used(), 0);
 }

@@ -314,6 +314,37 @@ async fn a_check_does_not_wait_behind_the_checks_of_another_tenant() {
     assert_eq!(order.count().await, 2, "the others are answered, too");
 }
 
+/// The victim asks about what the prober has asked about already, behind all else that it asks.
+#[tokio::test]
+async fn a_check_that_another_tenant_asked_for_first_comes_at_the_readers_own_turn() {
+    let one_request = BedWorker { store_requests_max: Some(1), ..BedWorker::default() };
+    let bed = Bed::with(InProcessMode::Share, 32, one_request);
+    bed.store.put("wanted", Stored::new(1, PAGE));
+    let [prober, victim] = ["prober", "victim"].map(|name| TenantTag::new(name, 1));
+    let ask = |tenant, key: &'static str| {
+        let call = bed.call_for(tenant, &WorkerRequest::Open(open(key, None)));
+        async move { (key, collect(call).await.unwrap()) }
+    };
+    bed.store.hold();
+    let mut order = futures::stream::FuturesUnordered::new();
+    let all = [("a", prober), ("b", prober), ("c", prober), ("wanted", prober), ("wanted", victim)];
+    for ((key, tenant), waiting) in all.into_iter().zip(0..) {
+        order.push(ask(tenant, key));
+        for _ in 0..100 {
+            assert!(futures::poll!(order.next()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(bed.worker.metrics.fills_queued.get(), waiting, "each waits for its own turn");
+    }
+    bed.store.release();
+    let mut keys = Vec::new();
+    while let Some((key, got)) = order.next().await {
+        assert!(key != "wanted" || got.opened().attributes.version.bytes == PAGE);
+        keys.push(key);
+    }
+    assert_eq!(keys[..3], ["a", "wanted", "wanted"], "{keys:?}");
+}
+
 /// A turn that a check would wait for may be its own.
 #[tokio::test]
 async fn checksums_are_asked_for_later_where_no_request_is_free_beside_the_read() {
