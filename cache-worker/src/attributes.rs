@@ -36,7 +36,9 @@ pub(crate) use attribute_fetcher::AttributeFetcher;
 pub(crate) use check_table::{AttributeCheckPlan, AttributeCheckTable, PendingAttributeRead};
 pub(crate) use coherence_table::{CoherenceTable, WrittenKeys};
 pub(crate) use doubt_tracker::DoubtOptions;
-pub(crate) use lease_grants::{GrantOptions, LeaseGrantError, LeaseGrantTable, RecallScope};
+pub(crate) use lease_grants::{
+    GrantOptions, LeaseGrantError, LeaseGrantTable, NewLease, RecallScope,
+};
 pub(crate) use read_counter::KeyReadCounter;
 pub(crate) use size_guess::ObjectSizeGuess;
 
@@ -75,12 +77,18 @@ impl AttributeQuery {
 pub(crate) struct AnswerAgeLimits {
     pub(crate) attributes: AttributeMaxAge,
     pub(crate) absence: AttributeMaxAge,
+    /// Answers that were learnt in doubt count, because the key is in doubt now.
+    pub(crate) accepts_doubted: bool,
 }
 
 impl AnswerAgeLimits {
-    /// Lowers both limits to `max`. `None` leaves them unchanged.
-    pub(crate) fn at_most(self, max: Option<Duration>) -> Self {
-        Self { attributes: self.attributes.at_most(max), absence: self.absence.at_most(max) }
+    /// Lowers both limits to what is believed of a key in doubt. `None`: it is in no doubt.
+    pub(crate) fn limit_to_doubt(self, age_max: Option<Duration>) -> Self {
+        Self {
+            attributes: self.attributes.at_most(age_max),
+            absence: self.absence.at_most(age_max),
+            accepts_doubted: self.accepts_doubted || age_max.is_some(),
+        }
     }
 }
 

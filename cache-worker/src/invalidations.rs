@@ -1,5 +1,8 @@
-//! Prefixes that were invalidated because of changes behind the gateways' backs. Answers that were
-//! requested from the UFS before the invalidation are void.
+//! Prefixes that were invalidated because of changes behind the gateways' backs, or because a doubt
+//! is over. Answers that were requested from the UFS before the invalidation are void.
+//!
+//! What a doubt leaves ends by itself: answers that were learnt in doubt say so, and count no longer
+//! without one. It covers what was under way at the end.
 //!
 //! The list is bounded: when it is full, older prefixes grow to their volume, then to everything.
 //! Then more is re-requested from the UFS than necessary, never less.
@@ -15,6 +18,11 @@ use crate::clock::WorkerInstant;
 /// Prefixes that are kept apart. Each request is compared with all of them.
 const VOIDS_MAX: usize = 64;
 
+/// How long the end of a doubt is remembered. No question to a store takes so long. And an answer
+/// that was learnt in one doubt is not believed for so long in another: `doubt_age_max` is an hour
+/// at most.
+const PASSING_LENGTH: Duration = Duration::from_secs(3600);
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PrefixInvalidation {
     /// `None`: every volume.
@@ -22,6 +30,8 @@ struct PrefixInvalidation {
     prefix: String,
     /// Answers requested before this moment are void.
     at: WorkerInstant,
+    /// When it is no longer needed; `None`: never.
+    until: Option<WorkerInstant>,
 }
 
 #[derive(Default)]
@@ -38,13 +48,24 @@ impl PrefixInvalidation {
             .is_none_or(|own| own.means_name_of(volume) && key.starts_with(self.prefix.as_str()))
     }
 
-    /// Takes the place of all entries that this one covers. Their moments may be later than its own.
+    fn is_over(&self, now: WorkerInstant) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    /// Takes the place of all entries that this one covers and outlasts. Their moments may be later
+    /// than its own.
     fn absorb_covered(mut self, list: &mut Vec<Self>) {
         list.retain(|old| {
-            let is_covered = match &old.volume {
-                None => self.volume.is_none(),
-                Some(volume) => self.covers_key(volume, &old.prefix),
+            let outlasts = match (self.until, old.until) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(own), Some(old)) => own >= old,
             };
+            let is_covered = outlasts
+                && match &old.volume {
+                    None => self.volume.is_none(),
+                    Some(volume) => self.covers_key(volume, &old.prefix),
+                };
             if is_covered {
                 self.at = self.at.max(old.at);
             }
@@ -57,19 +78,49 @@ impl PrefixInvalidation {
 impl InvalidationList {
     /// Voids answers that were requested before `at`, for objects whose names begin with `prefix`.
     pub(crate) fn add_prefix(&self, volume: &ObjectVolume, prefix: &str, at: WorkerInstant) {
-        let mut list = self.list.write();
-        let of_volume = |prefix: &str| PrefixInvalidation {
-            volume: Some(volume.clone()),
-            prefix: prefix.to_owned(),
-            at,
-        };
-        of_volume(prefix).absorb_covered(&mut list);
-        if list.len() > VOIDS_MAX {
-            of_volume("").absorb_covered(&mut list);
+        self.add_invalidation(volume, prefix, at, None);
+    }
+
+    /// The same for answers that were learnt in doubt, and say so.
+    pub(crate) fn add_passing_prefix(
+        &self,
+        volume: &ObjectVolume,
+        prefix: &str,
+        at: WorkerInstant,
+    ) {
+        self.add_invalidation(volume, prefix, at, Some(at.saturating_add(PASSING_LENGTH)));
+    }
+
+    /// Forgets what is no longer needed.
+    pub(crate) fn sweep_over(&self, now: WorkerInstant) {
+        if self.any.load(Ordering::SeqCst) {
+            let mut list = self.list.write();
+            list.retain(|void| !void.is_over(now));
+            self.any.store(!list.is_empty(), Ordering::SeqCst);
         }
-        if list.len() > VOIDS_MAX {
-            let all = PrefixInvalidation { volume: None, prefix: String::new(), at };
-            all.absorb_covered(&mut list);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn held_count(&self) -> usize {
+        self.list.read().len()
+    }
+
+    fn add_invalidation(
+        &self,
+        volume: &ObjectVolume,
+        prefix: &str,
+        at: WorkerInstant,
+        until: Option<WorkerInstant>,
+    ) {
+        let mut list = self.list.write();
+        let (prefix, own) = (prefix.to_owned(), Some(volume.clone()));
+        PrefixInvalidation { volume: own.clone(), prefix, at, until }.absorb_covered(&mut list);
+        // What stands for several stays for ever: it absorbs all of them.
+        for volume in [own, None] {
+            if list.len() > VOIDS_MAX {
+                let prefix = String::new();
+                PrefixInvalidation { volume, prefix, at, until: None }.absorb_covered(&mut list);
+            }
         }
         self.any.store(true, Ordering::SeqCst);
     }
@@ -132,6 +183,40 @@ mod tests {
             voids.add_prefix(&volume("u/b"), &format!("q{number}/"), at(1));
         }
         assert_eq!(since(&voids, "u/b", "p/x", 40), Some(10));
+    }
+
+    #[test]
+    fn what_a_doubt_leaves_ends_and_an_invalidation_below_it_does_not() {
+        let voids = InvalidationList::default();
+        let hour = 3600;
+        voids.add_prefix(&volume("u/b"), "p/x", at(10));
+        voids.add_passing_prefix(&volume("u/b"), "p/", at(20));
+        voids.sweep_over(at(19 + hour));
+        assert_eq!(since(&voids, "u/b", "p/y", 30), Some(10));
+        assert_eq!(since(&voids, "u/b", "p/x", 30), Some(10));
+        voids.sweep_over(at(20 + hour));
+        assert_eq!(since(&voids, "u/b", "p/y", 30 + hour), None);
+        assert_eq!(since(&voids, "u/b", "p/x", 30 + hour), Some(20 + hour));
+        // An invalidation by hand covers what a doubt left, and its moment.
+        voids.add_passing_prefix(&volume("u/b"), "q/x", at(40));
+        voids.add_prefix(&volume("u/b"), "q/", at(30));
+        voids.sweep_over(at(50 + hour));
+        assert_eq!(since(&voids, "u/b", "q/x", 60 + hour), Some(20 + hour));
+        let passing = InvalidationList::default();
+        passing.add_passing_prefix(&volume("u/b"), "p/", at(20));
+        passing.sweep_over(at(20 + hour));
+        assert!(passing.list.read().is_empty() && !passing.any.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn doubts_beyond_the_bound_void_more_and_never_less() {
+        let voids = InvalidationList::default();
+        for number in 0..200u64 {
+            voids.add_passing_prefix(&volume("u/b"), &format!("p{number}/"), at(number));
+            let first = since(&voids, "u/b", "p0/x", number);
+            assert!(first.is_some_and(|since| since <= number), "{number}: {first:?}");
+            assert!(voids.list.read().len() <= VOIDS_MAX);
+        }
     }
 
     #[test]

@@ -59,6 +59,9 @@ pub(crate) struct AttributeCacheEntry {
     pub(crate) asked: WorkerInstant,
     /// Time that the host's own clock had missed by then.
     pub(crate) missed: Duration,
+    /// The store was asked while it could still complete a lost write of the key. The answer counts
+    /// only until that doubt ends.
+    pub(crate) in_doubt: bool,
     pub(crate) found: ObjectPresence,
 }
 
@@ -134,7 +137,10 @@ impl AttributeCache {
         ages: AnswerAgeLimits,
         needs: AnswerRequirements,
     ) -> Option<AttributeCacheEntry> {
-        let known = self.entries.get(&key).filter(|known| known.generation == generation)?;
+        let counts = |known: &AttributeCacheEntry| {
+            known.generation == generation && (ages.accepts_doubted || !known.in_doubt)
+        };
+        let known = self.entries.get(&key).filter(counts)?;
         let (age, complete) = match &known.found {
             ObjectPresence::Present(attributes) => {
                 (ages.attributes, attributes.checksums_known || !needs.checksums)

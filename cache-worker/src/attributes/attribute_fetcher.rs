@@ -4,8 +4,8 @@
 //! checksums. Where a ranged GET is sent and checksums are wanted, a HEAD is sent beside it.
 //!
 //! Each request has a turn at its store, which tenants share: that of any tenant whose reads wait for
-//! the answer. Nobody waits for one while its own GET
-//! could not go on without that: a HEAD beside a GET takes a turn that is free, or comes after it.
+//! the answer. Nobody waits for one while its own GET could not go on without that: a HEAD beside a
+//! GET takes a turn that is free, or comes after it.
 //!
 //! Tasks belong to the worker: a reader that leaves does not cancel the check for its other
 //! waiters.
@@ -125,6 +125,8 @@ impl AttributeFetcher {
             Ok(_) => return AttributeCheckOutcome::Moved,
             Err(_) => return AttributeCheckOutcome::Uncertain,
         }
+        // If the doubt ends before the store is asked, more is asked again than necessary.
+        let in_doubt = self.coherence.doubted_age(&subject.object, subject.hash).is_some();
         let answered = tokio::select! {
             biased;
             () = self.stop.cancelled() => UfsAttributeAnswer::stopping(),
@@ -154,7 +156,7 @@ impl AttributeFetcher {
                 if is_worth_it {
                     let found = found.clone();
                     let (asked, missed) = (sent.began, times.missed());
-                    let known = AttributeCacheEntry { generation, asked, missed, found };
+                    let known = AttributeCacheEntry { generation, asked, missed, in_doubt, found };
                     self.cache.insert(subject.key, known);
                 }
             })

@@ -56,9 +56,20 @@ pub(crate) enum LeaseGrantError {
     Void,
 }
 
+/// A lease to grant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewLease {
+    pub(crate) hash: KeyHash,
+    pub(crate) holder: HolderId,
+    pub(crate) end: WorkerInstant,
+    /// The attributes count only until a doubt about the key ends.
+    pub(crate) in_doubt: bool,
+}
+
 struct LeaseGrantEntry {
     holder: HolderId,
     end: WorkerInstant,
+    in_doubt: bool,
     /// The number of the recall.
     recalled: Option<u64>,
 }
@@ -96,12 +107,11 @@ impl LeaseGrantTable {
     /// key's lock.
     pub(crate) fn grant_lease(
         &self,
-        hash: KeyHash,
-        holder: HolderId,
-        end: WorkerInstant,
+        lease: NewLease,
         now: WorkerInstant,
         valid: impl FnOnce() -> bool,
     ) -> Result<(), LeaseGrantError> {
+        let NewLease { hash, holder, end, in_doubt } = lease;
         // The count is raised before `valid` runs: a recall skips the table while the count is
         // zero.
         if self.held.fetch_add(1, Ordering::SeqCst) >= self.grants_max {
@@ -116,9 +126,12 @@ impl LeaseGrantTable {
         let is_void = grants.iter().any(|grant| grant.recalled.is_some()) || !valid();
         if !is_void {
             match grants.iter_mut().find(|grant| grant.holder == holder) {
-                Some(grant) => grant.end = grant.end.max(end),
+                Some(grant) => {
+                    grant.end = grant.end.max(end);
+                    grant.in_doubt |= in_doubt;
+                }
                 None => {
-                    grants.push(LeaseGrantEntry { holder, end, recalled: None });
+                    grants.push(LeaseGrantEntry { holder, end, in_doubt, recalled: None });
                     return Ok(());
                 }
             }
@@ -181,6 +194,23 @@ impl LeaseGrantTable {
         for shard in &self.shards {
             let keys: Vec<KeyHash> =
                 shard.lock().keys().copied().filter(|&hash| concerns(hash)).collect();
+            self.recall_leases(&keys);
+        }
+    }
+
+    /// Recalls the leases that were granted while their key was in doubt. Call it after what was
+    /// learnt in doubt was made void.
+    pub(crate) fn recall_doubted(&self) {
+        if self.held.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for shard in &self.shards {
+            let is_doubted =
+                |grants: &Vec<LeaseGrantEntry>| grants.iter().any(|grant| grant.in_doubt);
+            let table = shard.lock();
+            let doubted = table.iter().filter(|(_, grants)| is_doubted(grants));
+            let keys: Vec<KeyHash> = doubted.map(|(&hash, _)| hash).collect();
+            drop(table);
             self.recall_leases(&keys);
         }
     }

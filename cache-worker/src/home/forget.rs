@@ -35,16 +35,18 @@ impl AttributeHome {
         })
     }
 
-    /// Makes void what was learnt below prefixes whose doubt is over, and ends the doubt.
+    /// Makes void what was learnt below prefixes whose doubt is over, and ends the doubt. Recalls no
+    /// leases but those that were granted in doubt.
     pub(crate) fn end_prefix_doubts(&self, now: WorkerInstant) {
+        self.voids.sweep_over(now);
         let ended = self.coherence.expired_prefixes(now);
         if ended.is_empty() {
             return;
         }
         for doubted in &ended {
-            self.voids.add_prefix(&doubted.volume, &doubted.prefix, now);
+            self.voids.add_passing_prefix(&doubted.volume, &doubted.prefix, now);
         }
-        self.grants.recall_all();
+        self.grants.recall_doubted();
         self.coherence.end_prefix_doubts(&ended, now);
     }
 }

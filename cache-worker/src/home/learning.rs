@@ -104,8 +104,9 @@ impl AttributeHome {
         let ages = AnswerAgeLimits {
             attributes: attributes_age.limit_to_right(right),
             absence: AttributeMaxAge::from_ms(open.absence_age_ms_max).limit_to_right(right),
+            accepts_doubted: false,
         };
-        let ages = ages.at_most(doubted);
+        let ages = ages.limit_to_doubt(doubted);
         let (want, holder, listed) = (open.want, open.holder, None);
         Ok(OpenOperation {
             want,
@@ -131,7 +132,8 @@ impl AttributeHome {
         let Ok(generation) = self.coherence.admit_key(subject.hash, times.now) else {
             return Err(ServeRefusal::WriteUnderWay.into());
         };
-        let ages = opening.ages.at_most(self.coherence.doubted_age(&subject.object, subject.hash));
+        let doubted = self.coherence.doubted_age(&subject.object, subject.hash);
+        let ages = opening.ages.limit_to_doubt(doubted);
         let (key, needs) = (subject.key, opening.needs);
         if let Some(known) = self.attributes.get(key, generation, times, ages, needs) {
             self.metrics.attributes[AttributesFound::Cached].inc();
@@ -220,7 +222,7 @@ impl AttributeHome {
 }
 
 /// Returns whether the age limit of an absence is stricter than that of attributes.
-fn accepts_less(AnswerAgeLimits { attributes, absence }: AnswerAgeLimits) -> bool {
+fn accepts_less(AnswerAgeLimits { attributes, absence, .. }: AnswerAgeLimits) -> bool {
     match (absence, attributes) {
         (AttributeMaxAge::AlwaysAsk, _) | (AttributeMaxAge::UpTo(_), AttributeMaxAge::Any) => true,
         (AttributeMaxAge::UpTo(absence), AttributeMaxAge::UpTo(attributes)) => absence < attributes,

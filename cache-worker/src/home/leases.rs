@@ -10,7 +10,7 @@ use verbs3_protocol::{
 
 use super::AttributeHome;
 use super::learning::{LearnedAttributes, OpenOperation};
-use crate::attributes::{AttributeMaxAge, LeaseGrantError};
+use crate::attributes::{AttributeMaxAge, LeaseGrantError, NewLease};
 use crate::digest::AttributesKey;
 use crate::metrics::{BusyReason, CountedRequest, LeaseGrantEvent};
 use crate::serve_refusal::ServeRefusal;
@@ -71,13 +71,13 @@ impl AttributeHome {
                     && self.attributes.is_still_known(subject.key, learnt.generation, asked_own)
                     && voided.is_none_or(|since| now.duration_since(asked) <= since)
             };
-            match self.grants.grant_lease(
-                subject.hash,
-                holder.id,
-                opening.arrived.saturating_add(left),
-                now,
-                valid,
-            ) {
+            let lease = NewLease {
+                hash: subject.hash,
+                holder: holder.id,
+                end: opening.arrived.saturating_add(left),
+                in_doubt: doubted.is_some(),
+            };
+            match self.grants.grant_lease(lease, now, valid) {
                 Ok(()) => {
                     self.metrics.leases[LeaseGrantEvent::Granted].inc();
                     Some(AttributeLease { id: ID, milliseconds })

@@ -53,10 +53,12 @@ impl CacheWorker {
         let doubted = coherence.doubted_age(object, hash);
         let right = right.limit_to_age(self.home.voids.latest_age(object, now));
         let age = AttributeMaxAge::from_ms(look.attributes_age_ms_max).limit_to_right(right);
-        let ages = AnswerAgeLimits { attributes: age, absence: AttributeMaxAge::from_ms(0) };
+        let absence = AttributeMaxAge::from_ms(0);
+        let ages = AnswerAgeLimits { attributes: age, absence, accepts_doubted: false };
         let needs = AnswerRequirements { checksums: true, error_body: false };
         let generation = coherence.admit_key(hash, now).ok()?;
-        let ages = ages.at_most(doubted).at_most(coherence.doubted_age(object, hash));
+        let doubted_since = coherence.doubted_age(object, hash);
+        let ages = ages.limit_to_doubt(doubted).limit_to_doubt(doubted_since);
         let known = self.home.attributes.get(
             self.pages.digests.attributes_key(object, None),
             generation,

@@ -379,7 +379,9 @@ fn the_end_of_doubts_that_found_no_place_recalls_leases() {
     table.sweep_expired(at(1));
     for key in 0..2 {
         let holder = verbs3_protocol::HolderId(1);
-        grants.grant_lease(hash(key), holder, at(100), at(2), || true).unwrap();
+        let (hash, end) = (hash(key), at(100));
+        let lease = crate::attributes::NewLease { hash, holder, end, in_doubt: false };
+        grants.grant_lease(lease, at(2), || true).unwrap();
     }
     table.sweep_expired(at(61));
     let is_recalled = |key| {

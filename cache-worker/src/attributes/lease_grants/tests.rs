@@ -23,6 +23,10 @@ fn at(ms: u64) -> WorkerInstant {
     WorkerInstant::default().saturating_add(Duration::from_millis(ms))
 }
 
+fn lease(hash: KeyHash, holder: u64, end: WorkerInstant) -> NewLease {
+    NewLease { hash, holder: HolderId(holder), end, in_doubt: false }
+}
+
 fn key(key: u64) -> RecallScope {
     RecallScope::Keys(vec![hash(key)])
 }
@@ -94,7 +98,7 @@ proptest! {
             match event {
                 Event::Grant { key, holder, ms: long } => {
                     let end = ms + long;
-                    if grants.grant_lease(hash(key), HolderId(holder), at(end), at(ms), || true).is_ok() {
+                    if grants.grant_lease(lease(hash(key), holder, at(end)), at(ms), || true).is_ok() {
                         let held = gateways[holder as usize].holds.entry(key).or_insert((end, false));
                         prop_assert!(!held.1 || held.0 <= ms,
                             "granted anew while the former one is still read from");
@@ -153,7 +157,7 @@ fn a_raise_between_the_judgement_and_the_grant_is_seen_by_one_of_them() {
         coherence.is_generation_valid(hash(0), generation, at(0))
     };
     assert_eq!(
-        grants.grant_lease(hash(0), HolderId(1), at(50), at(0), valid),
+        grants.grant_lease(lease(hash(0), 1, at(50)), at(0), valid),
         Err(LeaseGrantError::Void)
     );
     raising.take().unwrap().join().unwrap();
@@ -161,7 +165,7 @@ fn a_raise_between_the_judgement_and_the_grant_is_seen_by_one_of_them() {
     // And one that comes after the grant finds it.
     let generation = coherence.admit_key(hash(0), at(0)).unwrap();
     let valid = || coherence.is_generation_valid(hash(0), generation, at(0));
-    grants.grant_lease(hash(0), HolderId(1), at(50), at(0), valid).unwrap();
+    grants.grant_lease(lease(hash(0), 1, at(50)), at(0), valid).unwrap();
     coherence.raise_generations(&[hash(0)], at(0));
     assert_eq!(grants.latest_recalled_end(&key(0), at(0)), Some(at(50)));
 }
@@ -174,7 +178,7 @@ fn what_is_not_acknowledged_is_said_again_and_another_process_word_counts_for_no
         poll(0),
         verbs3_protocol::RecallReply { life: 7, through: 0, keys: vec![], all: false }
     );
-    grants.grant_lease(hash(0), HolderId(1), at(50), at(0), || true).unwrap();
+    grants.grant_lease(lease(hash(0), 1, at(50)), at(0), || true).unwrap();
     // A number that this process has not given.
     poll(1000);
     grants.recall_leases(&[hash(0)]);
@@ -196,7 +200,7 @@ fn a_holder_with_too_many_recalls_is_told_to_drop_all() {
     grants.poll(HolderId(1), 0, at(0)).unwrap();
     let hashes: Vec<KeyHash> = (0..5000).map(hash).collect();
     for &hash in &hashes {
-        grants.grant_lease(hash, HolderId(1), at(50), at(0), || true).unwrap();
+        grants.grant_lease(lease(hash, 1, at(50)), at(0), || true).unwrap();
     }
     grants.recall_leases(&hashes);
     let mut through = 0;
@@ -214,7 +218,7 @@ fn a_holder_with_too_many_recalls_is_told_to_drop_all() {
 fn what_is_full_grants_no_more_and_has_room_again_when_something_is_over() {
     let grants = grants(2);
     let grant =
-        |number, ms| grants.grant_lease(hash(number), HolderId(1), at(ms + 10), at(ms), || true);
+        |number, ms| grants.grant_lease(lease(hash(number), 1, at(ms + 10)), at(ms), || true);
     assert_eq!(
         [grant(0, 0), grant(1, 0), grant(2, 0)],
         [Ok(()), Ok(()), Err(LeaseGrantError::Full)]
@@ -222,7 +226,7 @@ fn what_is_full_grants_no_more_and_has_room_again_when_something_is_over() {
     grants.sweep_expired(at(10));
     assert_eq!((grant(2, 10), grants.lease_and_holder_counts().0), (Ok(()), 1));
     assert_eq!(
-        grants.grant_lease(hash(3), HolderId(1), at(50), at(10), || false),
+        grants.grant_lease(lease(hash(3), 1, at(50)), at(10), || false),
         Err(LeaseGrantError::Void)
     );
     assert_eq!(grants.lease_and_holder_counts().0, 1);
@@ -235,15 +239,8 @@ async fn who_waits_goes_on_when_the_holder_has_dropped_it_or_its_lease_is_over()
         let now = clock.now();
         let waiting = key(0);
         grants.poll(HolderId(1), 0, now).unwrap();
-        grants
-            .grant_lease(
-                hash(0),
-                HolderId(1),
-                now.saturating_add(Duration::from_secs(1)),
-                now,
-                || true,
-            )
-            .unwrap();
+        let end = now.saturating_add(Duration::from_secs(1));
+        grants.grant_lease(lease(hash(0), 1, end), now, || true).unwrap();
         grants.recall_leases(&[hash(0)]);
         let settled = grants.wait_for_recalls(&waiting, &*clock);
         tokio::pin!(settled);
@@ -273,7 +270,7 @@ async fn a_poll_hears_of_a_recall_at_once_and_of_the_end() {
     assert!(
         grants.is_polled_by(HolderId(1), at(60_000)) && !grants.is_polled_by(HolderId(2), at(0))
     );
-    grants.grant_lease(hash(0), HolderId(1), at(50), at(0), || true).unwrap();
+    grants.grant_lease(lease(hash(0), 1, at(50)), at(0), || true).unwrap();
     {
         let recalled = poll.wait_for_recall();
         tokio::pin!(recalled);
@@ -300,11 +297,28 @@ async fn a_holder_that_polls_anew_waits_for_news_and_is_not_answered_at_once_for
     let grants = grants(10);
     let poll = |through| grants.poll(HolderId(1), through, at(0)).unwrap();
     drop(poll(0));
-    grants.grant_lease(hash(0), HolderId(1), at(1000), at(0), || true).unwrap();
+    grants.grant_lease(lease(hash(0), 1, at(1000)), at(0), || true).unwrap();
     grants.recall_leases(&[hash(0)]);
     let told = poll(0).build_answer(7, at(0));
     drop(poll(told.through));
     let mut anew = poll(0);
     assert!(futures::FutureExt::now_or_never(anew.wait_for_recall()).is_none());
     assert_eq!(anew.build_answer(7, at(0)).through, told.through);
+}
+
+#[test]
+fn the_end_of_a_doubt_recalls_what_was_granted_in_doubt_alone() {
+    let grants = grants(10);
+    let grant = |number, in_doubt| {
+        let lease = NewLease { in_doubt, ..lease(hash(number), 1, at(50)) };
+        grants.grant_lease(lease, at(0), || true).unwrap();
+    };
+    grants.recall_doubted();
+    (0..3).for_each(|number| grant(number, false));
+    grant(3, true);
+    // Renewed in doubt: it may be of attributes that were learnt in it.
+    grant(2, true);
+    grants.recall_doubted();
+    let is_recalled = |number| grants.latest_recalled_end(&key(number), at(0)).is_some();
+    assert_eq!([0, 1, 2, 3].map(is_recalled), [false, false, true, true]);
 }

@@ -575,15 +575,25 @@ async fn many_lost_writes_put_the_prefix_of_their_tenant_in_doubt() {
     bed.clock.advance_time(Duration::from_secs(6));
     assert_eq!(bed.open(open("eve/any", ALL)).await.bytes, late.content(0..1000));
     assert!(bed.open(open("bob/k", ALL)).await.opened().attributes_cached);
-    // What is learnt in doubt is void at its end, then believed for ever.
+    // What is learnt in doubt is void at its end, however long nobody reads it, then believed for
+    // ever.
+    bed.store.put("eve/other", Stored::new(5, 1000));
+    bed.open(open("eve/other", ALL)).await;
     let last = Stored::new(4, 1000);
     bed.store.put("eve/any", last.clone());
     bed.clock.advance_time(Duration::from_secs(600));
     bed.worker.look_over();
     assert_eq!(bed.worker.home.coherence.doubt_count(), 0);
+    assert_eq!(bed.worker.home.voids.held_count(), 1);
     assert_eq!(bed.open(open("eve/any", ALL)).await.bytes, last.content(0..1000));
     bed.clock.advance_time(Duration::from_secs(10_000));
     for key in ["eve/any", "bob/k"] {
         assert!(bed.open(open(key, ALL)).await.opened().attributes_cached, "{key}");
     }
+    // Nothing that stays is left of the doubt.
+    bed.worker.look_over();
+    assert_eq!(bed.worker.home.voids.held_count(), 0);
+    let changed = Stored::new(6, 1000);
+    bed.store.put("eve/other", changed.clone());
+    assert_eq!(bed.open(open("eve/other", ALL)).await.bytes, changed.content(0..1000));
 }
