@@ -111,7 +111,7 @@ impl CoherenceTable {
             generations: GenerationSlots::new(generation_slots),
             grants,
             doubts: DoubtTracker::new(doubts, tenants.clone()),
-            scopes: WriteScopeTable::default(),
+            scopes: WriteScopeTable::new(tenants.clone()),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             places: AccountPlaces::new(open_writes_max, tenants),
             next_sweep: AtomicU64::new(0),

@@ -60,6 +60,12 @@ struct DoubtRecord {
     account: TenantAccount,
 }
 
+impl DoubtRecord {
+    fn prolong(&mut self, until: WorkerInstant) {
+        self.until = self.until.max(until);
+    }
+}
+
 /// A set of keys that are in doubt together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DoubtBucket(u16);
@@ -93,14 +99,15 @@ pub(super) struct DoubtTracker {
     table: Mutex<DoubtTable>,
     /// Places of keys.
     places: AccountPlaces,
+    tenants: Arc<TenantAccounts>,
     /// The number of doubts. It spares the lock while there are none.
     count: AtomicUsize,
 }
 
 impl DoubtTracker {
     pub(super) fn new(options: DoubtOptions, tenants: Arc<TenantAccounts>) -> Self {
-        let places = AccountPlaces::new(options.keys_max, tenants);
-        Self { options, table: Mutex::default(), places, count: AtomicUsize::new(0) }
+        let places = AccountPlaces::new(options.keys_max, tenants.clone());
+        Self { options, table: Mutex::default(), places, tenants, count: AtomicUsize::new(0) }
     }
 
     /// Returns until when a write that was lost sight of now is doubted; `None`: never.
@@ -122,11 +129,11 @@ impl DoubtTracker {
         let Some(until) = self.doubted_until(now) else { return Ok(()) };
         let (account, mut table) = (lost.account, self.table.lock());
         if let Some(doubt) = table.keys.get_mut(&lost.hash) {
-            doubt.until = doubt.until.max(until);
+            doubt.prolong(until);
         } else if self.places.try_take(account, 1, PlaceReserve::StaysFree, now) {
             table.keys.insert(lost.hash, DoubtRecord { until, account });
         } else if let Some(doubt) = table.buckets.get_mut(&lost.bucket) {
-            doubt.until = doubt.until.max(until);
+            doubt.prolong(until);
         } else {
             let index = account.index();
             if table.bucket_counts.len() <= index {
@@ -136,6 +143,8 @@ impl DoubtTracker {
                 return Err(NoDoubtPlace);
             }
             table.bucket_counts[index] += 1;
+            // While a doubt counts for an account, that becomes no other tenant's.
+            self.tenants.add_notes(account, 1);
             table.buckets.insert(lost.bucket, DoubtRecord { until, account });
         }
         self.count_again(&table);
@@ -186,7 +195,10 @@ impl DoubtTracker {
         });
         buckets.retain(|_, doubt| {
             let stays = doubt.until > now;
-            bucket_counts[doubt.account.index()] -= usize::from(!stays);
+            if !stays {
+                bucket_counts[doubt.account.index()] -= 1;
+                self.tenants.remove_notes(doubt.account, 1);
+            }
             stays
         });
         self.count_again(&table);
@@ -307,5 +319,32 @@ mod tests {
         doubts.forget_expired(at(60));
         assert_eq!((doubts.len(), doubts.places.used()), (0, 0));
         assert!(doubts.table.lock().bucket_counts.iter().all(|&count| count == 0));
+    }
+
+    /// An account whose tenant has gone is another one's only when none of its doubts is left, of
+    /// whatever kind. The doubts stay meanwhile.
+    #[test]
+    fn a_new_tenant_begins_without_the_doubts_of_one_that_has_gone() {
+        let rules = TenantRules {
+            share_percent: 0,
+            active_for: Duration::from_secs(10),
+            reserve_percent: 0,
+        };
+        let tenants = Arc::new(TenantAccounts::new(rules, TableFamily::default()));
+        let ask = |name: &str, now_s| tenants.note_request(TenantTag::new(name, 1).as_ref(), now_s);
+        let eve = ask("eve", 0);
+        for number in 1..64 {
+            ask(&format!("tenant-{number}"), 0);
+        }
+        // No key is remembered by name.
+        let doubts = doubts_for(0, Duration::from_secs(60), tenants.clone());
+        doubts.record_doubt(lost(1, eve), at(0)).unwrap();
+        tenants.look_over(30);
+        let next = ask("next", 30);
+        assert!(next != eve && next != TenantAccount::OTHERS, "others have left nothing");
+        assert_eq!(age_max(&doubts, 1), AGE);
+        doubts.forget_expired(at(60));
+        tenants.look_over(60);
+        assert_eq!(ask("last", 60), eve, "nothing of its doubts is left");
     }
 }

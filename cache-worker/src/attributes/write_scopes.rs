@@ -5,13 +5,14 @@
 //! A prefix only grows shorter while it is used, by an open write or by a doubt. So it covers each
 //! key that was ever doubted by it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use verbs3_protocol::ObjectVolume;
 
 use crate::clock::WorkerInstant;
-use crate::tenants::TenantAccount;
+use crate::tenants::{TenantAccount, TenantAccounts};
 
 /// Scopes that are kept apart. Reads are held against those in doubt, and announcements look for
 /// their own.
@@ -49,9 +50,14 @@ pub(super) struct WriteScopeTable {
     scopes: Mutex<Vec<Option<WriteScope>>>,
     /// Spares reads the lock while nothing is in doubt.
     doubted: AtomicUsize,
+    tenants: Arc<TenantAccounts>,
 }
 
 impl WriteScopeTable {
+    pub(super) fn new(tenants: Arc<TenantAccounts>) -> Self {
+        Self { tenants, ..Self::default() }
+    }
+
     /// Returns the scope of these keys, which now counts `keys.len()` open writes more. `None`:
     /// there are too many scopes.
     pub(super) fn enter_scope(
@@ -97,6 +103,8 @@ impl WriteScopeTable {
         self.change_scope(number, |scope| {
             if scope.doubted_until.is_none() {
                 self.doubted.fetch_add(1, Ordering::SeqCst);
+                // While a doubt counts for an account, that becomes no other tenant's.
+                self.tenants.add_notes(scope.account, 1);
             }
             scope.doubted_until = scope.doubted_until.max(Some(until));
         });
@@ -150,6 +158,7 @@ impl WriteScopeTable {
             if scope.is_over(now) && ended.iter().any(is_ended) {
                 scope.doubted_until = None;
                 self.doubted.fetch_sub(1, Ordering::SeqCst);
+                self.tenants.remove_notes(scope.account, 1);
                 if !scope.is_used() {
                     *place = None;
                 }
