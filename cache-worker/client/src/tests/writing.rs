@@ -323,14 +323,17 @@ async fn a_listing_waits_for_no_worker_that_rests_and_not_long_for_one_that_is_s
 }
 
 /// A home counts a write for the tenant that its messages name, in each of them.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn all_messages_of_a_write_name_its_tenant() {
     let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", honest()));
     let tier = tier(&[&a, &b]);
     let tenant = TenantTag::new("vision", 3);
     let names = |worker: &TestWorker| std::mem::take(&mut *worker.tenants.lock());
     let announced = tier.announce_write_for(&volume(), &keys(100), tenant).await.unwrap();
-    announced.renew_announcement().await.unwrap();
+    let count = || a.asked().len() + b.asked().len();
+    let before = count();
+    tokio::time::sleep(tier.asker.options.uncertain / 2).await;
+    assert!(count() > before, "it was renewed");
     tier.report_batch(announced, &keys(3)).await.unwrap();
     for worker in [&a, &b] {
         let named = names(worker);

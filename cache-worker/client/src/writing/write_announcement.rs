@@ -80,15 +80,6 @@ pub struct TierWriteGuard {
 }
 
 impl TierWriteGuard {
-    /// Announces again, which restarts the keys' uncertain time. Happens by itself every third of
-    /// that time.
-    pub async fn renew_announcement(&self) -> Result<(), CoherenceError> {
-        match &self.write {
-            Some(write) => self.announcer.announce_to(write).await,
-            None => Ok(()),
-        }
-    }
-
     /// Returns a flag that says, once the write is reported, whether the coordinators carried a
     /// message.
     pub fn relay_flag(&self) -> Arc<AtomicBool> {
@@ -230,7 +221,8 @@ impl WriteAnnouncer {
         done.and(lost)
     }
 
-    /// Renews until aborted: by the report, or by the end of the write.
+    /// Announces again and again, which restarts the keys' uncertain time, until aborted: by the
+    /// report, or by the end of the write.
     fn spawn_renewal(self: &Arc<Self>, write: Arc<TierWriteRecord>) -> AbortHandle {
         let announcer = self.clone();
         let task = self.asker.tasks.spawn(async move {
