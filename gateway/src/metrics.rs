@@ -72,12 +72,16 @@ pub(crate) struct GatewayHttpMetrics {
     #[metric("verbs3_gateway_body_bytes_received_total")]
     pub bytes_in: IntCounter,
     /// Requests of known senders under way, until their body's last byte or until all of it is in
-    /// memory.
+    /// memory; a write whose client has gone, until its end.
     #[metric("verbs3_gateway_requests_in_flight")]
     pub in_flight: IntGauge,
     /// Requests to stores besides reads.
     #[metric("verbs3_gateway_store_requests_in_flight")]
     pub store_requests: IntGauge,
+    /// Writes that go on although their clients have gone. Each holds its tenant's places among the
+    /// requests under way and among those to its store.
+    #[metric("verbs3_gateway_left_writes")]
+    pub left_writes: IntGauge,
     /// The configured bound on requests under way; beyond it they wait, then 503 SlowDown.
     #[metric("verbs3_gateway_requests_in_flight_max")]
     pub in_flight_max: IntGauge,

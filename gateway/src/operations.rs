@@ -7,6 +7,7 @@ mod bucket_lists;
 mod copy_object;
 mod delete_objects;
 mod get_object;
+mod left_write;
 mod list_buckets;
 mod list_objects;
 mod operation_core;

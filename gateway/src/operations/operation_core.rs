@@ -15,6 +15,7 @@ use verbs3_ufs::raw_answer::{self, RemoteFailure};
 
 use super::attributes;
 use super::bucket_lists::BucketLists;
+use super::left_write::ClientPresence;
 use super::rights::RightsJudge;
 use super::table_operation::TableOperation;
 use crate::auth::AuthIdentity;
@@ -107,7 +108,15 @@ impl OperationCore {
             None => send_to_ufs(entry, request).await,
             Some(write) => {
                 write.body_handle().announce_write().await?;
-                let finishing = finish_announced(entry.clone(), request, write, judge, place);
+                let left_writes = self.metrics.left_writes.clone();
+                let (_present, places) =
+                    ClientPresence::of_write(entry.exchange.clone(), left_writes);
+                let asked = entry.clone();
+                let finishing = async move {
+                    let end = finish_announced(asked, request, write, judge, place).await;
+                    drop(places);
+                    end
+                };
                 // Whose client goes away: the store's answer is awaited all the same. Otherwise
                 // each key would be one of which nobody knows whether it has changed.
                 let finished = self.tasks.spawn(finishing.in_current_span()).await;

@@ -214,14 +214,18 @@ async fn a_batch_whose_client_goes_away_is_finished_and_reported() {
     socket.write_all(document).await.unwrap();
     until(|| !stage.told().is_empty()).await;
     drop(socket);
-    let in_flight = || {
+    let shows = |line: &str| {
         let families = stage.registry.gather();
         let text = prometheus::TextEncoder::new().encode_to_string(&families).unwrap();
-        text.lines().any(|line| line == "verbs3_gateway_requests_in_flight 0")
+        text.lines().any(|shown| shown == line)
     };
-    until(in_flight).await;
+    until(|| shows("verbs3_gateway_left_writes 1")).await;
+    assert!(shows("verbs3_gateway_requests_in_flight 1"), "it counts until it is over");
+    assert!(shows("verbs3_gateway_store_requests_in_flight 1"));
     assert_eq!(stage.told(), ["announce a,b visible=false"]);
     go.add_permits(1);
     until(|| stage.told().len() > 1).await;
     assert_eq!(stage.told()[1..], ["report a,b Done"]);
+    until(|| shows("verbs3_gateway_left_writes 0")).await;
+    until(|| shows("verbs3_gateway_requests_in_flight 0")).await;
 }
