@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use verbs3_protocol::{KeyHash, PlacementMap, WorkerId, WriteId};
 
-use crate::attributes::RecallScope;
+use crate::attributes::{HandedWrite, RecallScope};
 use crate::standing::{CoordinatedStanding, MapHandover, WorkerStanding};
 use crate::worker::CacheWorker;
 
@@ -19,6 +19,8 @@ pub struct NotedWrite {
     pub write: WriteId,
     /// How long the write may still be under way.
     pub remaining: Duration,
+    /// Hash of the name of the tenant whose client writes. The next home counts the write for it.
+    pub tenant: u64,
 }
 
 /// A map that comes into force, and what was handed over with it.
@@ -60,7 +62,10 @@ impl CacheWorker {
         let list = self.home.coherence.open_list(max, self.clock.now())?;
         Some(
             list.into_iter()
-                .map(|(hash, write, remaining)| NotedWrite { hash, write, remaining })
+                .map(|HandedWrite { hash, write, remaining, account }| {
+                    let tenant = self.tenants.stored_hash(account);
+                    NotedWrite { hash, write, remaining, tenant }
+                })
                 .collect(),
         )
     }
@@ -136,17 +141,10 @@ impl CacheWorker {
     fn take_over(&self, writes: &[NotedWrite]) -> bool {
         let now = self.clock.now();
         let mut all = writes.iter();
-        all.all(|noted| {
-            self.home
-                .coherence
-                .inherit_write(
-                    noted.hash,
-                    noted.write,
-                    noted.remaining,
-                    self.home.uncertain_max,
-                    now,
-                )
-                .is_ok()
+        all.all(|&NotedWrite { hash, write, remaining, tenant }| {
+            let account = self.tenants.account_of_hash(tenant);
+            let handed = HandedWrite { hash, write, remaining, account };
+            self.home.coherence.inherit_write(handed, self.home.uncertain_max, now).is_ok()
         })
     }
 

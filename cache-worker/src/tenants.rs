@@ -13,5 +13,5 @@ mod waiting_accounts;
 
 pub(crate) use account_holdings::AccountHoldings;
 pub(crate) use account_table::{TenantAccounts, TenantRules, TenantTier, WorkerTenantMetrics};
-pub(crate) use share_rule::{AccountSet, EvictionRights, TenantAccount};
+pub(crate) use share_rule::{ACCOUNTS_MAX, AccountSet, EvictionRights, TenantAccount};
 pub(crate) use waiting_accounts::{TurnsRefused, WaitingAccounts};

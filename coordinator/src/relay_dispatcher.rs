@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use verbs3_coordinator_client::api::{HeardWord, RelayedWord};
-use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, WorkerId, WriteNotice};
+use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, TenantNotice, WorkerId};
 
 use crate::metrics::CoordinatorMetrics;
 use crate::relay_queues::{RelayQueueFull, RelayQueues};
@@ -89,11 +89,11 @@ impl RelayDispatcher {
     pub(crate) async fn dispatch_word(
         &self,
         worker: &WorkerId,
-        word: WriteNotice,
+        notice: TenantNotice,
         wait: Duration,
     ) -> Option<NoticeRelayOutcome> {
         let (asker, answer) = oneshot::channel();
-        let id = match self.update_relays(|relays| relays.enqueue_word(worker, word, asker)) {
+        let id = match self.update_relays(|relays| relays.enqueue_word(worker, notice, asker)) {
             Ok(id) => id,
             Err(RelayQueueFull) => return Some(NoticeRelayOutcome::Full),
         };

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use verbs3_coordinator_client::api::{HeardWord, RelayedWord};
-use verbs3_protocol::{NoticeAnswer, WorkerId, WriteNotice};
+use verbs3_protocol::{NoticeAnswer, TenantNotice, WorkerId};
 
 use crate::settings::CoordinatorSettings;
 
@@ -34,7 +34,7 @@ pub(crate) struct RelayQueues<A> {
 }
 
 struct WaitingWord<A> {
-    word: WriteNotice,
+    notice: TenantNotice,
     handed: bool,
     asker: A,
 }
@@ -57,10 +57,10 @@ impl<A> RelayQueues<A> {
     pub(crate) fn enqueue_word(
         &mut self,
         worker: &WorkerId,
-        word: WriteNotice,
+        notice: TenantNotice,
         asker: A,
     ) -> Result<u64, RelayQueueFull> {
-        let bytes = word.memory_bytes();
+        let bytes = notice.word.memory_bytes();
         if self.words >= self.words_max || self.bytes + bytes > self.bytes_max {
             return Err(RelayQueueFull);
         }
@@ -70,18 +70,18 @@ impl<A> RelayQueues<A> {
         self.queues
             .entry(worker.clone())
             .or_default()
-            .insert(id, WaitingWord { word, handed: false, asker });
+            .insert(id, WaitingWord { notice, handed: false, asker });
         Ok(id)
     }
 
     /// Drops a notice whose sender no longer waits.
     pub(crate) fn withdraw_word(&mut self, worker: &WorkerId, id: u64) -> Option<A> {
         let queue = self.queues.get_mut(worker)?;
-        let WaitingWord { word, asker, .. } = queue.remove(&id)?;
+        let WaitingWord { notice, asker, .. } = queue.remove(&id)?;
         if queue.is_empty() {
             self.queues.remove(worker);
         }
-        (self.words, self.bytes) = (self.words - 1, self.bytes - word.memory_bytes());
+        (self.words, self.bytes) = (self.words - 1, self.bytes - notice.word.memory_bytes());
         Some(asker)
     }
 
@@ -106,14 +106,14 @@ impl<A> RelayQueues<A> {
         let (mut words, mut bytes) = (Vec::new(), 0);
         let Some(queue) = self.queues.get_mut(worker) else { return words };
         for (&id, waiting) in queue.iter_mut().filter(|(_, waiting)| !waiting.handed) {
-            bytes += waiting.word.memory_bytes();
+            bytes += waiting.notice.word.memory_bytes();
             if words.len() == WORDS_PER_ANSWER_MAX
                 || (bytes > BYTES_PER_ANSWER_MAX && !words.is_empty())
             {
                 break;
             }
             waiting.handed = true;
-            words.push(RelayedWord { id, word: waiting.word.clone() });
+            words.push(RelayedWord { id, notice: waiting.notice.clone() });
         }
         words
     }
@@ -134,18 +134,17 @@ impl<A> RelayQueues<A> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use verbs3_protocol::{Epoch, ObjectVolume, ReportMessage, WriteId, WriteOutcome};
+    use verbs3_protocol::{
+        Epoch, ObjectVolume, ReportMessage, TenantTag, WriteId, WriteNotice, WriteOutcome,
+    };
 
-    fn word(sequence: u64, key: &str) -> WriteNotice {
+    fn word(sequence: u64, key: &str) -> TenantNotice {
         let (volume, keys) = (ObjectVolume("store/bucket".into()), vec![key.to_owned()]);
         let write = WriteId { gateway: 1, sequence };
-        WriteNotice::Report(ReportMessage {
-            volume,
-            keys,
-            write,
-            epoch: Epoch(1),
-            outcome: WriteOutcome::Done,
-        })
+        let (epoch, outcome) = (Epoch(1), WriteOutcome::Done);
+        let report = ReportMessage { volume, keys, write, epoch, outcome };
+        let tenant = TenantTag::new("vision", 3);
+        TenantNotice { word: WriteNotice::Report(report), tenant }
     }
 
     fn relays(words_max: usize, bytes_max: usize) -> RelayQueues<&'static str> {
@@ -170,7 +169,8 @@ mod tests {
         let mut relays = relays(10, 10_000);
         let first = relays.enqueue_word(&id("a"), word(1, "k"), "asker").unwrap();
         assert_eq!(relays.hand_out(&id("b")), []);
-        assert_eq!(ids(&relays.hand_out(&id("a"))), [first]);
+        let handed = relays.hand_out(&id("a"));
+        assert_eq!(handed, [RelayedWord { id: first, notice: word(1, "k") }], "with its tenant");
         assert_eq!(relays.hand_out(&id("a")), [], "it is on its way");
         // The answer was lost, or the worker started again.
         assert_eq!(relays.take_answers(&id("a"), Vec::new()), []);

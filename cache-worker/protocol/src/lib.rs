@@ -59,5 +59,5 @@ pub use stated_version::{StatedVersion, UncacheableError};
 pub use tenant_tag::{TENANT_NAME_BYTES_MAX, TENANT_WEIGHT_MAX, TenantName, TenantTag};
 pub use write_notice::{
     AnnounceMessage, HomeAcknowledgement, NoticeAnswer, NoticeRelayOutcome, ReportMessage,
-    WriteLeaseState, WriteNotice, WriteOutcome,
+    TenantNotice, WriteLeaseState, WriteNotice, WriteOutcome,
 };

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, KeyGeneration, ObjectVolume, WriteId};
 use crate::refusal::WorkerRefusal;
+use crate::tenant_tag::TenantTag;
 
-/// Bytes of a notice beside its keys, for bounds on waiting notices.
-const BESIDE_KEYS_BYTES: usize = 128;
+/// Bytes of a notice and its tenant's tag beside its keys, for bounds on waiting notices.
+const BESIDE_KEYS_BYTES: usize = 200;
 
 /// Announces that a write is about to become visible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +52,22 @@ pub enum WriteOutcome {
 pub enum WriteNotice {
     Announce(AnnounceMessage),
     Report(ReportMessage),
+}
+
+/// Notice of a write, and whose write it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantNotice {
+    pub word: WriteNotice,
+    /// The tenant whose client writes. The home counts the write for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantTag>,
+}
+
+impl From<WriteNotice> for TenantNotice {
+    /// Makes a notice of nobody's write.
+    fn from(word: WriteNotice) -> Self {
+        Self { word, tenant: None }
+    }
 }
 
 impl WriteNotice {

@@ -47,11 +47,14 @@ pub(crate) struct WrittenKeys<'a> {
     pub(crate) account: TenantAccount,
 }
 
-impl<'a> WrittenKeys<'a> {
-    /// Returns keys of which only the hashes are known, and not whose write it is.
-    pub(crate) fn of_hashes(hashes: &'a [KeyHash]) -> Self {
-        Self { hashes, names: None, account: TenantAccount::NOBODY }
-    }
+/// A write that one home hands over to the next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HandedWrite {
+    pub(crate) hash: KeyHash,
+    pub(crate) write: WriteId,
+    /// How long it may still be under way.
+    pub(crate) remaining: Duration,
+    pub(crate) account: TenantAccount,
 }
 
 #[derive(Clone, Copy)]
@@ -160,19 +163,18 @@ impl CoherenceTable {
         self.open_write(WriteOpening { keys, write, length: uncertain, uncertain, reserve }, now)
     }
 
-    /// Opens a write that was announced to another home, and that may be under way for another
-    /// `remaining`. The handover does not say how long an unknown outcome stays uncertain.
+    /// Opens a write that was announced to another home. The handover says neither how long an
+    /// unknown outcome stays uncertain, nor what the key is called: its write has no scope.
     pub(crate) fn inherit_write(
         &self,
-        hash: KeyHash,
-        write: WriteId,
-        remaining: Duration,
+        handed: HandedWrite,
         uncertain_max: Duration,
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
+        let HandedWrite { hash, write, remaining, account } = handed;
         let hashes = [hash];
         let opening = WriteOpening {
-            keys: WrittenKeys::of_hashes(&hashes),
+            keys: WrittenKeys { hashes: &hashes, names: None, account },
             write,
             length: remaining.min(uncertain_max),
             uncertain: uncertain_max,
@@ -329,18 +331,19 @@ impl CoherenceTable {
         }
     }
 
-    /// Returns the writes that are announced and not reported, with the time that each may still
-    /// take. Returns `None` if there are more than `max`.
-    pub(crate) fn open_list(
-        &self,
-        max: usize,
-        now: WorkerInstant,
-    ) -> Option<Vec<(KeyHash, WriteId, Duration)>> {
+    /// Returns the writes that are announced and not reported. Returns `None` if there are more than
+    /// `max`.
+    pub(crate) fn open_list(&self, max: usize, now: WorkerInstant) -> Option<Vec<HandedWrite>> {
         let mut list = Vec::new();
         for shard in &self.shards {
             for (&hash, writes) in shard.lock().iter() {
                 let open = writes.iter().filter(|open| open.end > now);
-                list.extend(open.map(|open| (hash, open.write, open.end.duration_since(now))));
+                list.extend(open.map(|&OpenWriteRecord { write, account, end, .. }| HandedWrite {
+                    hash,
+                    write,
+                    remaining: end.duration_since(now),
+                    account,
+                }));
                 if list.len() > max {
                     return None;
                 }

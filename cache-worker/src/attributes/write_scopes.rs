@@ -4,6 +4,10 @@
 //!
 //! A prefix only grows shorter while it is used, by an open write or by a doubt. So it covers each
 //! key that was ever doubted by it.
+//!
+//! Scopes are few. The last of them are for tenants that have none, so each tenant finds one. Where
+//! there is none, a write has no scope: if it is lost and finds no other place, its bucket is in
+//! doubt, whatever else lies there. More is doubted then, and no doubt is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,11 +16,14 @@ use parking_lot::Mutex;
 use verbs3_protocol::ObjectVolume;
 
 use crate::clock::WorkerInstant;
-use crate::tenants::{TenantAccount, TenantAccounts};
+use crate::tenants::{ACCOUNTS_MAX, TenantAccount, TenantAccounts};
 
 /// Scopes that are kept apart. Reads are held against those in doubt, and announcements look for
 /// their own.
 const SCOPES_MAX: usize = 256;
+
+/// Scopes that are used by who has none yet: one for each account.
+const FIRST_SCOPES: usize = ACCOUNTS_MAX;
 
 /// Number of a scope, valid while something of it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +66,7 @@ impl WriteScopeTable {
     }
 
     /// Returns the scope of these keys, which now counts `keys.len()` open writes more. `None`:
-    /// there are too many scopes.
+    /// there are too many scopes, or too many of this account.
     pub(super) fn enter_scope(
         &self,
         account: TenantAccount,
@@ -70,13 +77,9 @@ impl WriteScopeTable {
         let mut scopes = self.scopes.lock();
         let is_own = |scope: &WriteScope| scope.account == account && scope.volume == *volume;
         let known = scopes.iter().position(|scope| scope.as_ref().is_some_and(is_own));
-        let index = match known.or_else(|| scopes.iter().position(Option::is_none)) {
+        let index = match known {
             Some(index) => index,
-            None if scopes.len() < SCOPES_MAX => {
-                scopes.push(None);
-                scopes.len() - 1
-            }
-            None => return None,
+            None => free_scope(&mut scopes, account)?,
         };
         let scope = scopes[index].get_or_insert_with(|| WriteScope {
             account,
@@ -177,6 +180,24 @@ impl WriteScope {
     }
 }
 
+/// Finds a place for another scope of an account.
+fn free_scope(scopes: &mut Vec<Option<WriteScope>>, account: TenantAccount) -> Option<usize> {
+    let (mut used, mut has_some) = (0, false);
+    for scope in scopes.iter().flatten() {
+        used += 1;
+        has_some |= scope.account == account;
+    }
+    let free = SCOPES_MAX - used;
+    if free == 0 || (has_some && free <= FIRST_SCOPES) {
+        return None;
+    }
+    let index = scopes.iter().position(Option::is_none).unwrap_or(scopes.len());
+    if index == scopes.len() {
+        scopes.push(None);
+    }
+    Some(index)
+}
+
 /// Returns how many bytes two keys have in common from their beginning on, in whole letters.
 fn shared_bytes(one: &str, other: &str) -> usize {
     let pairs = one.chars().zip(other.chars());
@@ -239,16 +260,23 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_scopes_than_allowed() {
+    fn there_are_no_more_scopes_than_allowed_and_one_for_each_account() {
         let scopes = WriteScopeTable::default();
         let key = ["k".to_owned()];
-        let enter = |number: usize| {
-            scopes.enter_scope(TenantAccount::NOBODY, &volume(&number.to_string()), &key)
+        let enter = |account, number: usize| {
+            scopes.enter_scope(account, &volume(&number.to_string()), &key)
         };
-        let first = enter(0).unwrap();
-        assert!((1..SCOPES_MAX).all(|number| enter(number).is_some()));
-        assert_eq!((enter(SCOPES_MAX), enter(0)), (None, Some(first)));
+        let (eve, others) = (TenantAccount::JOBS, TenantAccount::NOBODY);
+        let first = enter(eve, 0).unwrap();
+        let many = SCOPES_MAX - FIRST_SCOPES;
+        assert!((1..many).all(|number| enter(eve, number).is_some()));
+        assert_eq!((enter(eve, many), enter(eve, 0)), (None, Some(first)));
+        assert!(enter(others, 0).is_some(), "it had none");
+        assert_eq!(enter(others, 1), None);
         scopes.leave_scope(first, 2);
-        assert_eq!(enter(SCOPES_MAX), Some(first), "its place is free again");
+        assert_eq!(enter(eve, many), None, "the last one is for who has none");
+        assert_eq!(enter(TenantAccount::OTHERS, 0), Some(first), "its place is free again");
+        let used = scopes.scopes.lock().iter().flatten().count();
+        assert!(used <= SCOPES_MAX);
     }
 }

@@ -30,7 +30,7 @@ impl TenantAccount {
 pub(super) const TENANTS_MAX: usize = 64;
 
 /// All accounts; they fit into the bits of an [`AccountSet`].
-pub(super) const ACCOUNTS_MAX: usize = TenantAccount::FIXED + TENANTS_MAX;
+pub(crate) const ACCOUNTS_MAX: usize = TenantAccount::FIXED + TENANTS_MAX;
 
 /// Some of the accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use verbs3_coordinator_client::hot_blocks::{HotBlockRate, HotWish};
 use verbs3_coordinator_client::{
     LeasedWorker, PlacementActivation, WorkerLeaseRest, WorkerLeaseTerm,
 };
-use verbs3_protocol::{ClusterMember, NoticeAnswer, WriteNotice};
+use verbs3_protocol::{ClusterMember, NoticeAnswer, TenantNotice};
 
 use super::neighbourhood::WorkerNeighbourhood;
 use super::transports::WorkerRailAddresses;
@@ -30,8 +30,10 @@ impl LeasedWorker for LeasedCacheWorker {
     }
 
     fn give_up_epoch(&self, writes_max: usize) -> Option<Vec<OpenWriteReport>> {
-        let report =
-            |noted: NotedWrite| OpenWriteReport::new(noted.hash, noted.write, noted.remaining);
+        let report = |noted: NotedWrite| {
+            let NotedWrite { hash, write, remaining, tenant } = noted;
+            OpenWriteReport::new(hash, write, remaining, tenant)
+        };
         Some(self.cache.give_up_epoch(writes_max)?.into_iter().map(report).collect())
     }
 
@@ -77,8 +79,8 @@ impl LeasedWorker for LeasedCacheWorker {
         });
     }
 
-    fn apply_relayed_word(&self, word: &WriteNotice) -> NoticeAnswer {
-        self.cache.apply_relayed_word(word)
+    fn apply_relayed_word(&self, notice: &TenantNotice) -> NoticeAnswer {
+        self.cache.apply_relayed_word(notice)
     }
 
     fn drain_progress(&self) -> Option<DrainProgress> {
@@ -115,5 +117,6 @@ impl LeasedWorker for LeasedCacheWorker {
 
 fn to_noted_writes(writes: Vec<OpenWriteReport>) -> Vec<NotedWrite> {
     let parts = writes.into_iter().map(OpenWriteReport::into_parts);
-    parts.map(|(hash, write, remaining)| NotedWrite { hash, write, remaining }).collect()
+    let note = |(hash, write, remaining, tenant)| NotedWrite { hash, write, remaining, tenant };
+    parts.map(note).collect()
 }

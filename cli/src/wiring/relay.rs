@@ -9,7 +9,7 @@ use verbs3_client::{CacheTierClient, RelayError, TierRelayOptions};
 use verbs3_config::GatewayTierSettings;
 use verbs3_coordinator_client::CoordinatorClient;
 use verbs3_coordinator_client::api::{PREFIX, RelayRequest, escape_path_segment};
-use verbs3_protocol::{NoticeRelayOutcome, WorkerId, WriteNotice};
+use verbs3_protocol::{NoticeRelayOutcome, TenantNotice, WorkerId};
 
 use super::coordinator_client;
 use super::trusted_cluster::TrustedCluster;
@@ -27,12 +27,12 @@ impl verbs3_client::NoticeRelay for ByCoordinators {
     async fn relay_notice(
         &self,
         worker: &WorkerId,
-        word: &WriteNotice,
+        notice: &TenantNotice,
         wait: Duration,
     ) -> Result<NoticeRelayOutcome, RelayError> {
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let path = format!("{PREFIX}/workers/{}/relay", escape_path_segment(&worker.0));
-        let relay = RelayRequest { word: word.clone(), wait_ms };
+        let relay = RelayRequest { notice: notice.clone(), wait_ms };
         let relayed = self
             .0
             .post_json(&path, &relay, wait)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use verbs3_protocol::{
-    Epoch, KeyHash, MemberRoster, MembershipChange, NoticeAnswer, WorkerId, WriteId, WriteNotice,
+    Epoch, KeyHash, MemberRoster, MembershipChange, NoticeAnswer, TenantNotice, WorkerId, WriteId,
 };
 
 use crate::hot_blocks::{HotBlockRate, HotWish};
@@ -172,24 +172,33 @@ pub struct OpenWriteReport {
     pub gateway: u64,
     pub sequence: u64,
     pub remaining_ms: u64,
+    /// Hash of the name of the tenant whose client writes; 0: nobody's.
+    #[serde(default, skip_serializing_if = "is_nobody")]
+    pub tenant: u64,
+}
+
+fn is_nobody(tenant: &u64) -> bool {
+    *tenant == 0
 }
 
 impl OpenWriteReport {
     /// Creates a report. `remaining` is how long the write may still be under way; it is rounded
-    /// up.
-    pub fn new(hash: KeyHash, write: WriteId, remaining: Duration) -> Self {
+    /// up. `tenant` is the hash of its tenant's name.
+    pub fn new(hash: KeyHash, write: WriteId, remaining: Duration, tenant: u64) -> Self {
         Self {
             hash: hash.0,
             gateway: write.gateway,
             sequence: write.sequence,
             remaining_ms: ceil_millis(remaining),
+            tenant,
         }
     }
 
-    /// Returns key hash, write id, and how long the write may still be under way.
-    pub fn into_parts(self) -> (KeyHash, WriteId, Duration) {
-        let Self { hash, gateway, sequence, remaining_ms } = self;
-        (KeyHash(hash), WriteId { gateway, sequence }, Duration::from_millis(remaining_ms))
+    /// Returns key hash, write id, how long the write may still be under way, and its tenant's hash.
+    pub fn into_parts(self) -> (KeyHash, WriteId, Duration, u64) {
+        let Self { hash, gateway, sequence, remaining_ms, tenant } = self;
+        let write = WriteId { gateway, sequence };
+        (KeyHash(hash), write, Duration::from_millis(remaining_ms), tenant)
     }
 }
 
@@ -222,7 +231,8 @@ pub struct WorkerLeaseGrant {
 /// [`NoticeRelayOutcome`](verbs3_protocol::NoticeRelayOutcome).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayRequest {
-    pub word: WriteNotice,
+    #[serde(flatten)]
+    pub notice: TenantNotice,
     /// How long to wait for the worker's answer.
     pub wait_ms: u64,
 }
@@ -232,7 +242,8 @@ pub struct RelayRequest {
 pub struct RelayedWord {
     /// Id of this delivery: one notice may be under way several times.
     pub id: u64,
-    pub word: WriteNotice,
+    #[serde(flatten)]
+    pub notice: TenantNotice,
 }
 
 /// Worker's answer to a [`RelayedWord`].

@@ -220,9 +220,9 @@ impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
                 self.worker.hold_lease(WorkerLeaseTerm { until, outage_until });
             }
             WorkerLeaseDuty::Hear(words) => {
-                let hear = |RelayedWord { id, word }| HeardWord {
+                let hear = |RelayedWord { id, notice }| HeardWord {
                     id,
-                    heard: self.worker.apply_relayed_word(&word),
+                    heard: self.worker.apply_relayed_word(&notice),
                 };
                 let heard = words.into_iter().map(hear).collect();
                 self.tenure.record_heard_words(heard);

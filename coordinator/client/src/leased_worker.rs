@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use verbs3_protocol::{ClusterMember, NoticeAnswer, PlacementMap, WorkerId, WriteNotice};
+use verbs3_protocol::{ClusterMember, NoticeAnswer, PlacementMap, TenantNotice, WorkerId};
 
 use crate::api::{DrainProgress, OpenWriteReport};
 use crate::hot_blocks::{HotBlockRate, HotWish};
@@ -39,7 +39,7 @@ pub trait LeasedWorker: Send + Sync {
     fn activate_map(&self, activation: PlacementActivation<'_>);
 
     /// Hears the notice of a writer that can't reach this worker. Never waits.
-    fn apply_relayed_word(&self, word: &WriteNotice) -> NoticeAnswer;
+    fn apply_relayed_word(&self, notice: &TenantNotice) -> NoticeAnswer;
 
     /// Returns how far a worker that drains has handed over its hot blocks.
     fn drain_progress(&self) -> Option<DrainProgress>;

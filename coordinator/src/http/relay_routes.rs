@@ -10,7 +10,7 @@ use futures::FutureExt;
 use http::StatusCode;
 use verbs3_certificates::NodeRole;
 use verbs3_coordinator_client::api::RelayRequest;
-use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, WorkerId, WriteNotice};
+use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, TenantNotice, WorkerId};
 
 use super::request::CoordinatorRequest;
 use super::response::{CoordinatorResponse, HandlerResult, malformed_response};
@@ -41,8 +41,8 @@ pub(super) fn relay_routes() -> Vec<Route> {
 
 impl CoordinatorState {
     async fn relay_to_worker(&self, asked: &CoordinatorRequest) -> HandlerResult {
-        let RelayRequest { word, wait_ms } = asked.parse_body()?;
-        let keys = word.notice_keys().len();
+        let RelayRequest { notice, wait_ms } = asked.parse_body()?;
+        let keys = notice.word.notice_keys().len();
         if keys == 0 || keys > KEYS_MAX {
             return Err(malformed_response(
                 StatusCode::BAD_REQUEST,
@@ -51,11 +51,11 @@ impl CoordinatorState {
         }
         let id = WorkerId(asked.path_value("id").to_owned());
         let wait = self.clamp_wait(Some(wait_ms));
-        let refused =
-            self.as_leader(|cluster, now| cluster.relay_refusal(&id, word.map_epoch(), now));
+        let epoch = notice.word.map_epoch();
+        let refused = self.as_leader(|cluster, now| cluster.relay_refusal(&id, epoch, now));
         let relayed = match refused {
             Some(Some(why)) => Some(why),
-            Some(None) => self.relay_word(&id, word, wait).await,
+            Some(None) => self.relay_word(&id, notice, wait).await,
             None => None,
         };
         let Some(relayed) = relayed else { return Err(self.not_leader().await) };
@@ -66,11 +66,11 @@ impl CoordinatorState {
     async fn relay_word(
         &self,
         id: &WorkerId,
-        word: WriteNotice,
+        notice: TenantNotice,
         wait: Duration,
     ) -> Option<NoticeRelayOutcome> {
-        let (write, epoch) = (word.write(), word.map_epoch());
-        let relayed = self.desk.dispatch_word(id, word, wait).await;
+        let (write, epoch) = (notice.word.write(), notice.word.map_epoch());
+        let relayed = self.desk.dispatch_word(id, notice, wait).await;
         tracing::debug!(
             worker = %id, ?write, epoch = epoch.0, ?relayed,
             "a writer's word was relayed"

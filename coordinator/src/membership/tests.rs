@@ -243,7 +243,8 @@ fn who_is_declared_dead_and_comes_up_elsewhere_has_its_old_lease_waited_for() {
 fn who_leaves_in_order_is_not_waited_for() {
     let mut cluster = cluster_of(&["a"]);
     cluster.register_worker(registration("b", "b"), seconds(2)).unwrap();
-    let writes = vec![OpenWriteReport { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }];
+    let writes =
+        vec![OpenWriteReport { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4, tenant: 5 }];
     cluster.record_departure(&id("a"), leave("a", Some(writes.clone()), 0)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
@@ -267,8 +268,16 @@ fn of_too_many_open_writes_those_of_the_members_with_few_are_told() {
     settle(&mut cluster, seconds(3));
     for name in names {
         let open = if name == "w24" { 1 } else { OPEN_WRITES_MAX };
-        let open_writes =
-            Some(vec![OpenWriteReport { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }; open]);
+        let open_writes = Some(vec![
+            OpenWriteReport {
+                hash: 1,
+                gateway: 2,
+                sequence: 3,
+                remaining_ms: 4,
+                tenant: 5
+            };
+            open
+        ]);
         let asked = WorkerLeaseRenewal { open_writes, ..renewal(name, Epoch(0), Epoch(102)) };
         cluster.renew_lease(&id(name), &asked, seconds(3)).unwrap();
     }

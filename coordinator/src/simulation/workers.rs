@@ -155,6 +155,7 @@ impl SimulatedWorld {
                         gateway: self.rng.random(),
                         sequence: self.rng.random_range(0..1_000_000),
                         remaining_ms: self.rng.random_range(0..60_000),
+                        tenant: 0,
                     };
                     let open_writes = (0..self.scale.open_writes).map(open).collect();
                     worker.tenure.confirm_prepare(epoch, Some(open_writes), Duration::ZERO);

@@ -23,7 +23,7 @@ async fn relay(
     word: WriteNotice,
     wait: Duration,
 ) -> Result<NoticeRelayOutcome, AskError> {
-    let relay = RelayRequest { word, wait_ms: wait.as_millis() as u64 };
+    let relay = RelayRequest { notice: word.into(), wait_ms: wait.as_millis() as u64 };
     Ok(client.post_json(&format!("/v1/workers/{id}/relay"), &relay, wait).await?.unwrap())
 }
 
@@ -79,7 +79,7 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     let began = Instant::now();
     let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;
     assert!(began.elapsed() < SOON / 2, "{:?}", began.elapsed());
-    let [RelayedWord { id, word: said }] = &granted.words[..] else { panic!("{granted:?}") };
+    let [RelayedWord { id, notice: said }] = &granted.words[..] else { panic!("{granted:?}") };
     assert_eq!(*said, word(epoch, 1));
     // That answer was lost: the notice comes again.
     let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;

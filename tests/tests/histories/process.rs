@@ -253,7 +253,7 @@ impl Tenant {
             WorkerLeaseDuty::Hear(words) => {
                 let hear = |word: api::RelayedWord| HeardWord {
                     id: word.id,
-                    heard: self.worker.apply_relayed_word(&word.word),
+                    heard: self.worker.apply_relayed_word(&word.notice),
                 };
                 let heard = words.into_iter().map(hear).collect();
                 self.tenure.record_heard_words(heard);
@@ -292,11 +292,12 @@ impl Tenant {
 fn told(writes: Vec<NotedWrite>) -> Vec<OpenWriteReport> {
     writes
         .into_iter()
-        .map(|noted| OpenWriteReport::new(noted.hash, noted.write, noted.remaining))
+        .map(|noted| OpenWriteReport::new(noted.hash, noted.write, noted.remaining, noted.tenant))
         .collect()
 }
 
 fn noted(writes: Vec<OpenWriteReport>) -> Vec<NotedWrite> {
     let parts = writes.into_iter().map(OpenWriteReport::into_parts);
-    parts.map(|(hash, write, remaining)| NotedWrite { hash, write, remaining }).collect()
+    let note = |(hash, write, remaining, tenant)| NotedWrite { hash, write, remaining, tenant };
+    parts.map(note).collect()
 }

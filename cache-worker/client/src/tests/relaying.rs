@@ -6,7 +6,9 @@ use super::following::{adopt, following, worker, world};
 use super::writing::{keys, reports, volume};
 use super::*;
 use crate::{CoherenceError, NoticeRelay, RelayError, TierRelayOptions};
-use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, WriteId, WriteNotice, WriteOutcome};
+use verbs3_protocol::{
+    NoticeAnswer, NoticeRelayOutcome, TenantNotice, TenantTag, WriteId, WriteNotice, WriteOutcome,
+};
 
 const AFTER: Duration = Duration::from_millis(500);
 
@@ -17,7 +19,7 @@ struct Coordinators {
     never: bool,
     /// They wait for it, and it does not answer.
     silent: Option<&'static str>,
-    asked: Mutex<Vec<(WorkerId, WriteNotice)>>,
+    asked: Mutex<Vec<(WorkerId, TenantNotice)>>,
 }
 
 #[async_trait]
@@ -25,10 +27,10 @@ impl NoticeRelay for Coordinators {
     async fn relay_notice(
         &self,
         worker: &WorkerId,
-        word: &WriteNotice,
+        notice: &TenantNotice,
         wait: Duration,
     ) -> Result<NoticeRelayOutcome, RelayError> {
-        self.asked.lock().push((worker.clone(), word.clone()));
+        self.asked.lock().push((worker.clone(), notice.clone()));
         if self.never {
             std::future::pending::<()>().await;
         }
@@ -51,11 +53,12 @@ impl Coordinators {
         let kind = |word: &WriteNotice| {
             if let WriteNotice::Announce(_) = word { "announce" } else { "report" }
         };
-        self.asked.lock().iter().map(|(_, word)| (kind(word), word.map_epoch().0)).collect()
+        let kind = |notice: &TenantNotice| (kind(&notice.word), notice.word.map_epoch().0);
+        self.asked.lock().iter().map(|(_, notice)| kind(notice)).collect()
     }
 
     fn writes(&self) -> Vec<WriteId> {
-        self.asked.lock().iter().map(|(_, word)| word.write()).collect()
+        self.asked.lock().iter().map(|(_, notice)| notice.word.write()).collect()
     }
 }
 
@@ -65,8 +68,13 @@ fn relaying(coordinators: &Arc<Coordinators>, relays_max: usize) -> Arc<CacheTie
     tier
 }
 
+/// Whose writes these are.
+fn tenant() -> Option<TenantTag> {
+    TenantTag::new("vision", 3)
+}
+
 async fn write(tier: &Arc<CacheTierClient>) -> Result<(), CoherenceError> {
-    let announced = tier.announce_write(&volume(), &keys(1)).await?;
+    let announced = tier.announce_write_for(&volume(), &keys(1), tenant()).await?;
     tier.report_write(announced, WriteOutcome::Done).await
 }
 
@@ -80,13 +88,9 @@ async fn a_home_that_is_silent_is_told_by_way_of_the_coordinators() {
     assert_eq!(coordinators.carried(), [("announce", 7), ("report", 7)]);
     let writes = coordinators.writes();
     assert_eq!(writes[0], writes[1]);
-    assert!(
-        coordinators
-            .asked
-            .lock()
-            .iter()
-            .all(|(worker, word)| worker.0 == "a" && word.notice_keys() == keys(1))
-    );
+    assert!(coordinators.asked.lock().iter().all(|(worker, notice)| worker.0 == "a"
+        && notice.word.notice_keys() == keys(1)
+        && notice.tenant == tenant()));
     assert_eq!(
         (tier.asker.metrics.writes_open.get(), tier.asker.metrics.announce_failures.get()),
         (0, 0)

@@ -18,8 +18,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use verbs3_metrics::{GaugeGuard, MetricLabel};
 use verbs3_protocol::{
-    NoticeAnswer, NoticeRelayOutcome, RefusalKind, TenantTag, WorkerId, WorkerRefusal,
-    WriteLeaseState, WriteNotice,
+    NoticeAnswer, NoticeRelayOutcome, RefusalKind, TenantNotice, WorkerId, WorkerRefusal,
+    WriteLeaseState,
 };
 
 use crate::asking::delivery::{HomeLifeSigns, RETRY_PAUSES};
@@ -45,7 +45,7 @@ pub trait NoticeRelay: Send + Sync + 'static {
     async fn relay_notice(
         &self,
         worker: &WorkerId,
-        word: &WriteNotice,
+        notice: &TenantNotice,
         wait: Duration,
     ) -> Result<NoticeRelayOutcome, RelayError>;
 }
@@ -114,19 +114,17 @@ impl NoticeCourier {
         let _ = self.relaying.set(RelayFallback { relay, options, places, around, any });
     }
 
-    /// Tells a home of a tenant's write until it has acknowledged. A message by way of the
-    /// coordinators names no tenant. Where maps change, gives up as soon as there is
-    /// another map than the notice's. Sets `by_relay` if the coordinators carried the acknowledged
+    /// Tells a home of a tenant's write until it has acknowledged. Where maps change, gives up as
+    /// soon as there is another map than the notice's. Sets `by_relay` if the coordinators carried the acknowledged
     /// message.
     pub(crate) async fn tell_home(
         &self,
         worker: &Arc<TierWorker>,
-        word: &WriteNotice,
-        tenant: Option<TenantTag>,
+        notice: &TenantNotice,
         until: Instant,
         by_relay: &AtomicBool,
     ) -> Result<WriteLeaseState, CoherenceError> {
-        let told = self.tell_either_way(worker, word, tenant, until, by_relay);
+        let told = self.tell_either_way(worker, notice, until, by_relay);
         if !self.asker.options.coordinated {
             return told.await;
         }
@@ -136,7 +134,7 @@ impl NoticeCourier {
             told = told => told,
             // A message that was sent may still arrive, and is harmless: see
             // `crate::writing::write_announcement`.
-            _ = epochs.wait_for(|now| *now != word.map_epoch()) => {
+            _ = epochs.wait_for(|now| *now != notice.word.map_epoch()) => {
                 Err(CoherenceError::Moved { worker: worker.id.clone() })
             }
         }
@@ -145,12 +143,11 @@ impl NoticeCourier {
     async fn tell_either_way(
         &self,
         worker: &Arc<TierWorker>,
-        word: &WriteNotice,
-        tenant: Option<TenantTag>,
+        notice: &TenantNotice,
         until: Instant,
         by_relay: &AtomicBool,
     ) -> Result<WriteLeaseState, CoherenceError> {
-        let question = EncodedQuestion::for_tenant(word.clone(), tenant);
+        let question = EncodedQuestion::for_tenant(notice.word.clone(), notice.tenant);
         let signs = HomeLifeSigns::default();
         let kind = question.kind;
         let directly = self.asker.deliver(worker, &question, until, &signs);
@@ -167,7 +164,7 @@ impl NoticeCourier {
                 Err(error) => unreachable(HomeSilence::Directly(error)),
             };
         };
-        let around = RelayedNotice { worker, word, kind, signs: &signs, last: Mutex::default() };
+        let around = RelayedNotice { worker, notice, kind, signs: &signs, last: Mutex::default() };
         let relayed = async {
             let told = self.tell_around(relaying, &around).await;
             by_relay.fetch_or(told.is_ok(), Ordering::Relaxed);
@@ -201,9 +198,9 @@ impl NoticeCourier {
     async fn tell_around(
         &self,
         relaying: &RelayFallback,
-        notice: &RelayedNotice<'_>,
+        relayed: &RelayedNotice<'_>,
     ) -> Result<WriteLeaseState, CoherenceError> {
-        let RelayedNotice { worker, word, kind, signs, last } = notice;
+        let RelayedNotice { worker, notice, kind, signs, last } = relayed;
         let after = relaying.options.after;
         sleep(if worker.health.is_up() { after } else { after / RESTING_PART }).await;
         while let Some(live) = signs.live_until().filter(|live| *live > Instant::now()) {
@@ -211,16 +208,16 @@ impl NoticeCourier {
         }
         let mut pause = RETRY_PAUSES;
         loop {
-            let relayed = {
+            let answered = {
                 // A place is held for one question alone. Messages to other homes get their turn
                 // even if this home stays silent.
                 let _place = relaying.places.acquire().await;
                 let _relaying = GaugeGuard::add_to(&self.asker.metrics.relaying, 1);
-                relaying.relay.relay_notice(&worker.id, word, WAIT_MAX).await
+                relaying.relay.relay_notice(&worker.id, notice, WAIT_MAX).await
             };
-            let outcome = relay_outcome(&relayed);
-            self.asker.metrics.relays[(RelayedKind::of_notice(word), outcome)].inc();
-            let failed = match relayed {
+            let outcome = relay_outcome(&answered);
+            self.asker.metrics.relays[(RelayedKind::of_notice(&notice.word), outcome)].inc();
+            let failed = match answered {
                 // The home has no room for a write that it did not know of, or waits for gateways
                 // to drop leases. Both last a moment; a direct refusal is repeated likewise.
                 Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(refusal)))
@@ -229,7 +226,7 @@ impl NoticeCourier {
                     refusal.into()
                 }
                 Ok(NoticeRelayOutcome::Heard(heard)) => {
-                    return self.heard_around(relaying, notice, heard);
+                    return self.heard_around(relaying, relayed, heard);
                 }
                 Ok(NoticeRelayOutcome::OtherEpoch(epoch)) => {
                     let cause = MapDisagreement::InForce(epoch);
@@ -288,7 +285,7 @@ impl NoticeCourier {
 /// A notice on its way to a home by way of the coordinators.
 struct RelayedNotice<'a> {
     worker: &'a Arc<TierWorker>,
-    word: &'a WriteNotice,
+    notice: &'a TenantNotice,
     kind: CallKind,
     /// What the home shows directly meanwhile.
     signs: &'a HomeLifeSigns,

@@ -34,8 +34,8 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{
-    AnnounceMessage, Epoch, ObjectVolume, ReportMessage, StandingQuestion, TenantTag, WorkerId,
-    WriteId, WriteLeaseState, WriteNotice, WriteOutcome,
+    AnnounceMessage, Epoch, ObjectVolume, ReportMessage, StandingQuestion, TenantNotice, TenantTag,
+    WorkerId, WriteId, WriteLeaseState, WriteNotice, WriteOutcome,
 };
 
 use crate::asking::delivery::{RETRY_PAUSE_MAX, RETRY_PAUSES};
@@ -326,7 +326,7 @@ impl WriteAnnouncer {
             .into_iter()
             .map(|(worker, keys)| (worker, self.compose_notice(write, news, epoch, keys)));
         let told = words.map(|(worker, word)| async move {
-            let told = self.courier.tell_home(&worker, &word, write.tenant, until, &write.around);
+            let told = self.courier.tell_home(&worker, &word, until, &write.around);
             let hold = told.await?;
             Ok::<_, CoherenceError>((worker, hold))
         });
@@ -354,7 +354,7 @@ impl WriteAnnouncer {
     ) {
         for keys in write.keys.chunks(KEYS_TO_FORMER) {
             let word = self.compose_notice(write, news, epoch, keys.to_vec());
-            let word = EncodedQuestion::for_tenant(word, write.tenant);
+            let word = EncodedQuestion::for_tenant(word.word, word.tenant);
             let worker = worker.clone();
             // May be cancelled at any time: nothing rests on it.
             self.asker.tasks.spawn(async move {
@@ -370,17 +370,18 @@ impl WriteAnnouncer {
         news: WriteEvent,
         epoch: Epoch,
         keys: Vec<String>,
-    ) -> WriteNotice {
-        let (volume, write) = (write.volume.clone(), write.id);
+    ) -> TenantNotice {
+        let (volume, tenant, write) = (write.volume.clone(), write.tenant, write.id);
         let uncertain_ms = self.asker.options.uncertain.as_millis() as u64;
-        match news {
+        let word = match news {
             WriteEvent::Announce => {
                 WriteNotice::Announce(AnnounceMessage { volume, keys, write, epoch, uncertain_ms })
             }
             WriteEvent::Report(outcome) => {
                 WriteNotice::Report(ReportMessage { volume, keys, write, epoch, outcome })
             }
-        }
+        };
+        TenantNotice { word, tenant }
     }
 
     /// Checks that every member of the map answers under its epoch now. Then no other map is in

@@ -29,7 +29,12 @@ fn coherence_for(
 
 /// Keys of which only the hashes are known.
 fn of(hashes: &[KeyHash]) -> WrittenKeys<'_> {
-    WrittenKeys::of_hashes(hashes)
+    WrittenKeys { hashes, names: None, account: TenantAccount::NOBODY }
+}
+
+fn handed(key: usize, id: u64, remaining: Duration) -> HandedWrite {
+    let account = TenantAccount::NOBODY;
+    HandedWrite { hash: hash(key), write: write(id), remaining, account }
 }
 
 /// How old an answer about a key may be that no prefix is known of.
@@ -156,7 +161,7 @@ proptest! {
                 }
                 Event::Inherit { key, write: id, ms: remaining } => {
                     let remains = Duration::from_millis(remaining);
-                    coherence.inherit_write(hash(key), write(id), remains, UNCERTAIN_MAX, now).unwrap();
+                    coherence.inherit_write(handed(key, id, remains), UNCERTAIN_MAX, now).unwrap();
                     truth[key].opens(id, ms, remaining.min(50), 50);
                     truth[key].news = at;
                 }
@@ -279,9 +284,7 @@ fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
         (coherence(16, 2), |ms| WorkerInstant::default().saturating_add(Duration::from_millis(ms)));
     // No renewal came through, and the table is full.
     coherence.announce_write(of(&[hash(0)]), write(1), Duration::from_millis(40), at(0)).unwrap();
-    coherence
-        .inherit_write(hash(1), write(1), Duration::from_millis(40), UNCERTAIN_MAX, at(0))
-        .unwrap();
+    coherence.inherit_write(handed(1, 1, Duration::from_millis(40)), UNCERTAIN_MAX, at(0)).unwrap();
     coherence
         .report_write(
             of(&[hash(0), hash(1)]),
@@ -414,7 +417,10 @@ struct NamedKeys {
 
 impl NamedKeys {
     fn below(prefix: &str, numbers: std::ops::Range<usize>) -> Self {
-        let volume = ObjectVolume::new("u", "shared");
+        Self::of_volume(ObjectVolume::new("u", "shared"), prefix, numbers)
+    }
+
+    fn of_volume(volume: ObjectVolume, prefix: &str, numbers: std::ops::Range<usize>) -> Self {
         let names: Vec<String> = numbers.map(|number| format!("{prefix}{number}")).collect();
         let hash = |key: &String| ObjectKey { volume: volume.clone(), key: key.clone() }.hash();
         let hashes = names.iter().map(hash).collect();
@@ -510,4 +516,34 @@ fn lost_writes_of_one_tenant_put_few_keys_of_others_in_doubt() {
     assert_eq!((waves[3].doubted(&table), own.doubted(&table)), (0, 1));
     assert_eq!(is_ended(69), [""; 0]);
     assert_eq!((table.doubt_count(), table.open_writes()), (0, 0));
+}
+
+/// One tenant writes to more volumes than there are scopes, and loses all of it.
+#[test]
+fn lost_writes_beyond_all_scopes_are_doubted_all_the_same() {
+    let (tenants, [eve, bob]) = two_tenants();
+    // No key is remembered by name, and one bucket stands for each slot.
+    let table = coherence_for(1 << 16, 10_000, 0, tenants);
+    let second = Duration::from_secs(1);
+    let lost: Vec<NamedKeys> = (0..400)
+        .map(|number| {
+            let volume = ObjectVolume::new("u", &format!("volume-{number}"));
+            NamedKeys::of_volume(volume, "eve/", 0..10)
+        })
+        .collect();
+    for (number, keys) in lost.iter().enumerate() {
+        table.announce_write(keys.of(eve), write(number as u64), second, at_seconds(0)).unwrap();
+    }
+    // More than the buckets that it may doubt beside its scopes.
+    table.sweep_expired(at_seconds(1));
+    let doubted: usize = lost.iter().map(|keys| keys.doubted(&table)).sum();
+    assert_eq!(doubted, 4000, "no doubt is lost");
+    // Another tenant finds a scope, and its own doubts put nothing else in doubt.
+    let own = NamedKeys::below("bob/own/", 0..2000);
+    table.announce_write(own.of(bob), write(1000), second, at_seconds(2)).unwrap();
+    table.sweep_expired(at_seconds(3));
+    assert_eq!(own.doubted(&table), 2000);
+    let others = NamedKeys::below("carol/", 0..2000);
+    let beside = others.doubted(&table);
+    assert!(beside < 300, "{beside} of 2000 share a bucket with a lost write");
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use verbs3_protocol::{
-    AnnounceMessage, ByteRange, Epoch, ListedAttributes, ListedEntry, ListingMessage, ObjectVolume,
-    OpenMessage, RefusalKind, ReportMessage, WorkerRequest, WriteId, WriteOutcome,
+    AnnounceMessage, ByteRange, Epoch, ListedAttributes, ListedEntry, ListingMessage, NoticeAnswer,
+    ObjectVolume, OpenMessage, RefusalKind, ReportMessage, TenantNotice, WorkerRequest, WriteId,
+    WriteNotice, WriteOutcome,
 };
 use verbs3_rdma::inprocess::InProcessMode;
 
@@ -545,6 +546,25 @@ async fn writes_that_one_tenant_leaves_open_do_not_stop_those_of_another() {
     assert!(bed.announce_for(eve, key(0), other(0), 10_000).await.is_done(), "a renewal");
     let refusals = |name| bed.worker.metrics.tenants.select_table(name).write_refusals.get();
     assert_eq!([refusals("eve"), refusals("bob")], [2, 0]);
+}
+
+/// The coordinators say whose writes they carry.
+#[tokio::test]
+async fn relayed_writes_that_one_tenant_leaves_open_do_not_stop_those_of_another() {
+    let worker = with_settings(|settings| settings.writes.open_max = 100);
+    let bed = Bed::with(InProcessMode::Share, 8, worker);
+    let [eve, bob] = ["eve", "bob"].map(|name| verbs3_protocol::TenantTag::new(name, 1));
+    let relay = |tenant, number| {
+        let (volume, keys, write) = (volume(), vec![format!("k{number}")], other(number));
+        let (epoch, uncertain_ms) = (Epoch(1), 10_000);
+        let announce = AnnounceMessage { volume, keys, write, epoch, uncertain_ms };
+        let notice = TenantNotice { word: WriteNotice::Announce(announce), tenant };
+        bed.worker.apply_relayed_word(&notice) == NoticeAnswer::Done
+    };
+    assert_eq!((0..).take_while(|&number| relay(eve, number)).count(), 99);
+    assert!(relay(bob, 1000), "a part of the reserve was left");
+    let refusals = |name| bed.worker.metrics.tenants.select_table(name).write_refusals.get();
+    assert_eq!([refusals("eve"), refusals("bob")], [1, 0]);
 }
 
 /// More writes are lost than are remembered by name, and than may put buckets in doubt. What else the

@@ -317,10 +317,10 @@ async fn an_epoch_is_not_given_up_while_a_gateway_may_answer_by_a_lease_of_it() 
 async fn a_word_by_way_of_the_coordinators_is_not_heard_before_leases_are_dropped() {
     let (bed, told) = granted().await;
     assert_eq!(
-        bed.worker.apply_relayed_word(&WriteNotice::Announce(announce())),
+        bed.worker.apply_relayed_word(&WriteNotice::Announce(announce()).into()),
         NoticeAnswer::Done
     );
-    let hear = || bed.worker.apply_relayed_word(&WriteNotice::Report(report(1)));
+    let hear = || bed.worker.apply_relayed_word(&WriteNotice::Report(report(1)).into());
     for _ in 0..2 {
         assert!(
             matches!(hear(), NoticeAnswer::Refused(refusal) if refusal.kind == RefusalKind::Busy)

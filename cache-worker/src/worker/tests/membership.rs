@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use verbs3_protocol::{
     AnnounceMessage, Epoch, HomeAcknowledgement, NoticeAnswer, OpenMessage, PlacementMap,
-    PlacementMember, RefusalKind, ReportMessage, StandingReply, WorkerId, WorkerRequest, WriteId,
-    WriteLeaseState, WriteNotice, WriteOutcome,
+    PlacementMember, RefusalKind, ReportMessage, StandingReply, TenantNotice, TenantTag, WorkerId,
+    WorkerRequest, WriteId, WriteLeaseState, WriteNotice, WriteOutcome,
 };
 use verbs3_rdma::inprocess::InProcessMode;
 
@@ -170,6 +170,31 @@ async fn a_home_that_was_none_meanwhile_forgets_what_it_knew() {
     assert_eq!(asked(&bed), before, "from now on it knows again");
 }
 
+/// Each of the next homes counts a write for whose it is, and so does the home after it.
+#[tokio::test]
+async fn open_writes_that_are_handed_over_stay_those_of_their_tenants() {
+    let old = bed();
+    activate(&old, &alone(1), None, &[], Vec::new());
+    let eve = TenantTag::new("eve", 1);
+    let keys = |name: &str| vec![name.to_owned()];
+    assert!(old.announce_for(eve, keys("eve/k"), WRITE, 10_000).await.is_done());
+    assert!(old.announce_for(None, keys("k"), WRITE, 10_000).await.is_done());
+    let told = |bed: &Bed| {
+        let mut writes = bed.worker.give_up_epoch(10).unwrap();
+        writes.sort_by_key(|noted| noted.tenant);
+        writes.iter().map(|noted| (noted.hash, noted.tenant)).collect::<Vec<_>>()
+    };
+    let writes = old.worker.give_up_epoch(10).unwrap();
+    let theirs = told(&old);
+    assert_eq!(
+        theirs,
+        [(object("k").hash(), 0), (object("eve/k").hash(), eve.unwrap().name.stable_hash())]
+    );
+    let new = bed();
+    activate(&new, &alone(2), Some(&alone(1)), &["a"], writes);
+    assert_eq!(told(&new), theirs);
+}
+
 #[tokio::test]
 async fn open_writes_follow_the_slots_to_their_new_home() {
     let old = bed();
@@ -210,7 +235,8 @@ async fn a_word_that_comes_by_way_of_the_coordinators_is_judged_as_one_that_come
     let bed = bed();
     let word = |epoch: u64| match (announce(epoch), report(epoch, WRITE)) {
         (WorkerRequest::Announce(announce), WorkerRequest::Report(report)) => {
-            (WriteNotice::Announce(announce), WriteNotice::Report(report))
+            let announced = TenantNotice::from(WriteNotice::Announce(announce));
+            (announced, TenantNotice::from(WriteNotice::Report(report)))
         }
         other => panic!("{other:?}"),
     };

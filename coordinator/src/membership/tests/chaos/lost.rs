@@ -36,6 +36,7 @@ impl Homes {
             hash: *key as u64,
             gateway: GATEWAY,
             sequence,
+            tenant: 0,
             remaining_ms: end.saturating_duration_since(now).as_nanos().div_ceil(1_000_000) as u64,
         };
         let uncertain =

@@ -51,6 +51,7 @@ impl KeyState {
         let told = |(&sequence, end): (&u64, &LeaseInstant)| OpenWriteReport {
             hash: 1,
             gateway: 1,
+            tenant: 0,
             sequence,
             remaining_ms: u64::try_from(
                 end.saturating_duration_since(now).as_nanos().div_ceil(1_000_000),
@@ -215,7 +216,8 @@ pub(super) fn hear_all(
     words: Vec<RelayedWord>,
     now: LeaseInstant,
 ) -> Vec<HeardWord> {
-    let hear = |RelayedWord { id, word }| HeardWord { id, heard: hear(process, &word, now) };
+    let hear =
+        |RelayedWord { id, notice }| HeardWord { id, heard: hear(process, &notice.word, now) };
     words.into_iter().map(hear).collect()
 }
 
@@ -251,7 +253,7 @@ impl World {
         let asker = self.writer.asker();
         if home.id.0 == CUT_OFF {
             if self.cluster.relay_refusal(&home.id, word.map_epoch(), self.now).is_none() {
-                let _ = self.relays.enqueue_word(&home.id, word, asker);
+                let _ = self.relays.enqueue_word(&home.id, word.into(), asker);
             }
             return;
         }
