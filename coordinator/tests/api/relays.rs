@@ -4,8 +4,8 @@ use verbs3_coordinator_client::api::{
     CoordinatorRefusalKind, HeardWord, RelayRequest, RelayedWord,
 };
 use verbs3_protocol::{
-    NoticeAnswer, NoticeRelayOutcome, ObjectVolume, ReportMessage, WriteId, WriteNotice,
-    WriteOutcome,
+    NoticeAnswer, NoticeRelayOutcome, ObjectVolume, ReportMessage, TenantNotice, TenantTag,
+    WriteId, WriteNotice, WriteOutcome,
 };
 
 use super::*;
@@ -16,6 +16,11 @@ fn word(epoch: Epoch, sequence: u64) -> WriteNotice {
     WriteNotice::Report(ReportMessage { volume, keys, write, epoch, outcome: WriteOutcome::Done })
 }
 
+/// The write is one of a tenant.
+fn of_tenant(word: WriteNotice) -> TenantNotice {
+    TenantNotice { word, tenant: TenantTag::new("vision-\u{e9}", 3) }
+}
+
 /// Asks the coordinators, like a gateway, to relay a notice to worker `id`.
 async fn relay(
     client: &CoordinatorClient,
@@ -23,7 +28,7 @@ async fn relay(
     word: WriteNotice,
     wait: Duration,
 ) -> Result<NoticeRelayOutcome, AskError> {
-    let relay = RelayRequest { notice: word.into(), wait_ms: wait.as_millis() as u64 };
+    let relay = RelayRequest { notice: of_tenant(word), wait_ms: wait.as_millis() as u64 };
     Ok(client.post_json(&format!("/v1/workers/{id}/relay"), &relay, wait).await?.unwrap())
 }
 
@@ -80,7 +85,7 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;
     assert!(began.elapsed() < SOON / 2, "{:?}", began.elapsed());
     let [RelayedWord { id, notice: said }] = &granted.words[..] else { panic!("{granted:?}") };
-    assert_eq!(*said, word(epoch, 1));
+    assert_eq!(*said, of_tenant(word(epoch, 1)));
     // That answer was lost: the notice comes again.
     let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;
     assert_eq!(granted.words.iter().map(|word| word.id).collect::<Vec<_>>(), [*id]);
