@@ -146,6 +146,7 @@ pub(crate) enum CountedRequest {
     Holds,
     ReadReplica,
     Recalls,
+    HeadList,
 }
 
 /// What became of a word of the coordinators.

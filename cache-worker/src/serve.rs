@@ -2,6 +2,7 @@
 //! has a file here. Errors are answers; no input from a peer causes a panic.
 
 mod asking_roles;
+mod head_list;
 mod holds;
 mod look;
 mod open;
@@ -14,7 +15,7 @@ mod warm;
 use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_protocol::{
-    HoldsMessage, HomeAcknowledgement, ObjectLookMessage, ReadMessage, ReadSource,
+    HeadListMessage, HoldsMessage, HomeAcknowledgement, ObjectLookMessage, ReadMessage, ReadSource,
     RecallPollMessage, RefusalKind, RequestEnvelope, StandingQuestion, StandingReply, TakeOver,
     TenantTag, TendMessage, WarmMessage, WorkerQuestion, WorkerRefusal, WorkerReply as Message,
     WorkerRequest,
@@ -74,6 +75,7 @@ fn span_name(question: &WorkerRequest) -> &'static str {
         WorkerRequest::Tend(_) => "verbs3.worker.tend",
         WorkerRequest::Holds(_) => "verbs3.worker.holds",
         WorkerRequest::TakeOver(_) => "verbs3.worker.take_over",
+        WorkerRequest::HeadList(_) => "verbs3.worker.head_list",
     }
 }
 
@@ -87,6 +89,7 @@ impl CacheWorker {
                 TenantAccount::NOBODY
             }
             WorkerRequest::Open(_)
+            | WorkerRequest::HeadList(_)
             | WorkerRequest::Read(_)
             | WorkerRequest::Announce(_)
             | WorkerRequest::Report(_) => self.tenants.note_request(tenant, now_s()),
@@ -146,6 +149,10 @@ impl CacheWorker {
             }
             WorkerRequest::Look(look) => {
                 self.send_answer::<ObjectLookMessage>(self.answer_look(look), reply).await;
+            }
+            WorkerRequest::HeadList(list) => {
+                let answer = self.answer_head_list(list, account);
+                self.send_answer::<HeadListMessage>(answer, reply).await;
             }
             WorkerRequest::Tend(tend) => {
                 let tending = self.pages.tend_blocks(tend);

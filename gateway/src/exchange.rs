@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use verbs3_doors::{FairRefusal, KeyShare, KeyShares};
 use verbs3_ufs::Ufs;
 
-use crate::auth::AuthIdentity;
+use crate::auth::{AuthIdentity, Tenant};
 use crate::http::{ConnectionCaller, InboundBody};
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::operation_table::TABLE;
@@ -100,6 +100,13 @@ impl TenantBounds {
         };
         let mut stores = self.store_requests.write();
         stores.entry(ufs.ufs_name().to_owned()).or_insert_with(make).clone()
+    }
+
+    /// Takes a place among the requests under way, or waits for the tenant's turn, since `since`.
+    /// `Err`: it did not come in time.
+    pub async fn take_turn(&self, tenant: &Arc<Tenant>, since: Instant) -> S3Result<TenantPlace> {
+        let turn = self.requests.take_place(tenant, 1, since).await;
+        turn.map_err(|refusal| self.refuse_request(refusal))
     }
 
     fn refuse_request(&self, refusal: FairRefusal) -> S3Error {
@@ -217,21 +224,23 @@ impl HttpExchange {
         self.identity.get()
     }
 
-    /// Notes that the request's signature holds, which also proves the connection's caller. Takes
-    /// a place among the requests under way, or waits for its tenant's turn. `Err`: it did not come
-    /// in time.
+    /// Notes the identity, and takes a place among the requests under way, or waits for its tenant's
+    /// turn. `Err`: it did not come in time.
     pub async fn recognise_identity(&self, identity: Arc<AuthIdentity>) -> S3Result<()> {
+        self.note_identity(identity);
+        // From here on it holds a place like any known request, not a stranger's.
+        self.places.lock().unproven = None;
+        let turn = self.bounds.take_turn(self.cx.tenant(), self.cx.started_at()).await?;
+        self.places.lock().turn = Some(turn);
+        Ok(())
+    }
+
+    /// Notes that the request's signature holds, which also proves the connection's caller.
+    pub fn note_identity(&self, identity: Arc<AuthIdentity>) {
         self.caller.mark_proven(identity.tenant().tenant_number());
         self.cx.set_tenant(identity.tenant().clone());
         let _ = self.identity.set(identity);
-        let tenant = self.cx.tenant();
-        tenant.metrics().requests.inc();
-        // From here on it holds a place like any known request, not a stranger's.
-        self.places.lock().unproven = None;
-        let turn = self.bounds.requests.take_place(tenant, 1, self.cx.started_at()).await;
-        let turn = turn.map_err(|refusal| self.bounds.refuse_request(refusal))?;
-        self.places.lock().turn = Some(turn);
-        Ok(())
+        self.cx.tenant().metrics().requests.inc();
     }
 
     /// Takes a place among the requests to a store, or waits for its tenant's turn; hold it as long

@@ -16,6 +16,7 @@ mod host_domains;
 mod inbound_body;
 mod known_connections;
 mod lenient_headers;
+mod lent_heads;
 mod lent_read;
 mod outbound_body;
 mod outbound_queue;

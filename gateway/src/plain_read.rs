@@ -4,6 +4,7 @@
 //! of a signature goes to s3s, which decides as if this way did not exist. So this way may accept
 //! less than s3s, never more. Rights and bytes are those of the long way.
 
+mod head_list;
 mod plain_proof;
 mod plain_request;
 
@@ -98,7 +99,7 @@ impl PlainReadRoute {
     }
 
     fn find_mount(&self, plain: &PlainTarget<'_>) -> Option<Arc<MountedBucket>> {
-        self.core.mounts.resolve_bucket(plain.bucket).filter(|mount| mount.cached)
+        self.cached_mount(plain.bucket)
     }
 
     /// Recognises a plain read, and proves its signature. `None`: s3s has to judge it.

@@ -10,6 +10,7 @@ mod assembled_body;
 mod bypass;
 mod bypassed_body;
 mod conditions;
+mod head_list;
 pub(crate) mod if_range;
 pub(crate) mod metrics;
 mod object_fetch;
@@ -30,7 +31,7 @@ use prometheus::Registry;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
 use s3s::{Body, S3Error, S3Response, S3Result};
 use verbs3_client::{CacheTierClient, OpenOutcome, OpenRequest, OpenedObject};
-use verbs3_protocol::{BlockGeometry, ByteRange, ObjectKey};
+use verbs3_protocol::{AbsentReply, BlockGeometry, ByteRange, ObjectKey};
 use verbs3_telemetry::ActiveTraceSpan;
 
 use crate::mount::{AttributeFreshness, KEY_BYTES_MAX, MountedBucket};
@@ -305,14 +306,22 @@ impl ObjectReader {
         drop(span);
         match outcome {
             OpenOutcome::Found(found) => Ok(Some(FoundObject::from_tier(*found))),
-            OpenOutcome::Absent(absent) => {
-                let verdict = if absent.cached { ReadVerdict::Hit } else { ReadVerdict::Miss };
-                self.shared.metrics.reads[verdict].inc();
-                Err(answers::of_worker(cx, mount, absent.answer))
-            }
+            OpenOutcome::Absent(absent) => Err(self.tell_absence(cx, mount, absent)),
             OpenOutcome::Ufs(answer) => Err(answers::of_worker(cx, mount, answer)),
             OpenOutcome::Bypass(reason) => Ok(self.open_by_store(cx, mount, request, reason).await),
         }
+    }
+
+    /// Counts an absence, and makes the client's answer of it.
+    fn tell_absence(
+        &self,
+        cx: &RequestContext,
+        mount: &MountedBucket,
+        absent: AbsentReply,
+    ) -> S3Error {
+        let verdict = if absent.cached { ReadVerdict::Hit } else { ReadVerdict::Miss };
+        self.shared.metrics.reads[verdict].inc();
+        answers::of_worker(cx, mount, absent.answer)
     }
 
     /// Judges an object against conditions and range, and waits for the first byte.

@@ -16,8 +16,10 @@ use crate::cache_verdicts::{CacheVerdicts, PROCESS_VERDICTS};
 use crate::native_body::NativeBody;
 use crate::native_errors::{WaitEnd, error_of_client};
 
+/// Names and values.
+type AnswerHeaders<'py> = Vec<(String, Bound<'py, PyBytes>)>;
 /// Status, headers, body.
-type AnswerParts<'py> = (u16, Vec<(String, Bound<'py, PyBytes>)>, NativeBody);
+type AnswerParts<'py> = (u16, AnswerHeaders<'py>, NativeBody);
 
 /// A client of one gateway.
 #[pyclass(frozen, module = "verbs3._native")]
@@ -26,11 +28,10 @@ pub(crate) struct NativeClient {
     verdicts: Arc<CacheVerdicts>,
 }
 
-/// Reads that were asked for together: all GETs, or all HEADs.
+/// GETs that were asked for together.
 #[pyclass(frozen, module = "verbs3._native")]
 pub(crate) struct NativeBatch {
     batch: Mutex<ReadBatch>,
-    is_head: bool,
     verdicts: Arc<CacheVerdicts>,
     /// Who began it. A thread of that process may have held the lock at a fork.
     process: u32,
@@ -97,27 +98,26 @@ impl NativeClient {
         Ok(take_apart(py, answer))
     }
 
-    /// Begins a batch of GETs, or of HEADs.
-    fn begin_batch(&self, is_head: bool) -> NativeBatch {
+    /// Begins a batch of GETs.
+    fn begin_batch(&self) -> NativeBatch {
         let batch = Mutex::new(self.client.begin_batch());
         let verdicts = self.verdicts.clone();
-        NativeBatch { batch, is_head, verdicts, process: process::id() }
+        NativeBatch { batch, verdicts, process: process::id() }
     }
 
     /// Asks for many objects by HEAD, and returns the status of each, in their order.
     fn head_statuses(&self, py: Python<'_>, objects: Vec<(String, String)>) -> PyResult<Vec<u16>> {
-        let ask_all = || -> Result<Vec<u16>, WaitEnd> {
-            let mut batch = self.client.begin_batch();
-            let mut statuses = vec![0; objects.len()];
-            for (bucket, key) in objects {
-                batch.add_read(&build_request(true, bucket, key, Vec::new()), 0)?;
-            }
-            while let Some(answer) = batch.next_answer(check_signals)? {
-                statuses[answer.index] = answer.answer.head.status;
-            }
-            Ok(statuses)
-        };
-        Ok(py.detach(ask_all)?)
+        Ok(py.detach(|| self.client.head_statuses(&objects, check_signals))?)
+    }
+
+    /// Asks for many objects by HEAD, and returns status and headers of each, in their order.
+    fn head_answers<'py>(
+        &self,
+        py: Python<'py>,
+        objects: Vec<(String, String)>,
+    ) -> PyResult<Vec<(u16, AnswerHeaders<'py>)>> {
+        let heads = py.detach(|| self.client.head_objects(&objects, check_signals))?;
+        Ok(heads.into_iter().map(|head| (head.status, headers_of(py, head.headers))).collect())
     }
 
     /// Returns how many GETs were hits, partial hits, misses and bypasses, by what answers tell.
@@ -149,7 +149,7 @@ impl NativeBatch {
         headers: Vec<(String, String)>,
         body_bytes: u64,
     ) -> PyResult<usize> {
-        let request = build_request(self.is_head, bucket, key, headers);
+        let request = build_request(false, bucket, key, headers);
         let added = py.detach(|| self.lock_batch()?.add_read(&request, body_bytes));
         added.map_err(|error| error_of_client(&error))
     }
@@ -159,9 +159,7 @@ impl NativeBatch {
         // Who waits for the lock has given up the interpreter's, so nobody waits in a circle.
         let answer = py.detach(|| self.lock_batch()?.next_answer(check_signals))?;
         Ok(answer.map(|answer| {
-            if !self.is_head {
-                count_verdict(&self.verdicts, &answer.answer);
-            }
+            count_verdict(&self.verdicts, &answer.answer);
             (answer.index, take_apart(py, answer.answer))
         }))
     }
@@ -189,7 +187,9 @@ fn check_signals() -> Result<(), WaitEnd> {
 
 fn take_apart(py: Python<'_>, answer: LentAnswer) -> AnswerParts<'_> {
     let LentAnswer { head, body } = answer;
-    let headers = head.headers.into_iter();
-    let headers = headers.map(|(name, value)| (name, PyBytes::new(py, &value))).collect();
-    (head.status, headers, NativeBody::new(body))
+    (head.status, headers_of(py, head.headers), NativeBody::new(body))
+}
+
+fn headers_of(py: Python<'_>, headers: Vec<(String, Vec<u8>)>) -> AnswerHeaders<'_> {
+    headers.into_iter().map(|(name, value)| (name, PyBytes::new(py, &value))).collect()
 }

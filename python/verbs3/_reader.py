@@ -178,7 +178,7 @@ class Reader:
         """Begins what `read_many` reads; `take_view` takes it."""
         if errors not in ("raise", "return"):
             raise ValueError(f"errors is 'raise' or 'return', and not {errors!r}")
-        batch = self._native.begin_batch(False)
+        batch = self._native.begin_batch()
         for bucket, key, *rest in reads:
             range, if_match, *_ = *rest, None, None
             headers, expected = describe_read(range, if_match)
@@ -204,7 +204,7 @@ class Reader:
         if len(buffer) > PIECE_BYTES and if_match is None:
             if_match = self.head(bucket, key)["etag"]
         starts = range(0, len(buffer), PIECE_BYTES)
-        batch = self._native.begin_batch(False)
+        batch = self._native.begin_batch()
         for at in starts:
             stop = min(at + PIECE_BYTES, len(buffer))
             batch.add(bucket, key, *describe_read((start + at, start + stop), if_match))
@@ -273,19 +273,13 @@ class Reader:
         >>> found[0]["content-length"], found[1]
         ('5', None)
         """
-        batch = self._native.begin_batch(True)
-        count = 0
-        for bucket, key in objects:
-            batch.add(bucket, key, [], 0)
-            count += 1
-        found: list[dict[str, str] | None] = [None] * count
-        while (answer := batch.next()) is not None:
-            index, (status, answered, body) = answer
+        asked = objects if isinstance(objects, list) else list(objects)
+        found: list[dict[str, str] | None] = []
+        for status, answered in self._native.head_answers(asked):
             headers = headers_of(answered)
-            if status < 300:
-                found[index] = headers
-            elif status != 404:
-                raise error_of_answer(status, headers, bytes(body))
+            if status >= 300 and status != 404:
+                raise error_of_answer(status, headers, b"")
+            found.append(headers if status < 300 else None)
         return found
 
     def exists_many(self, objects: Iterable[tuple[str, str]]) -> list[bool]:

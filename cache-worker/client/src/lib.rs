@@ -21,6 +21,7 @@ pub use neighbour_client::{
 };
 pub use options::{TierOptions, TierOptionsError};
 pub use reading::bypass::BypassReason;
+pub use reading::head_list::HeadListRequest;
 pub use reading::lease_table::TierBootClock;
 pub use reading::open_request::OpenRequest;
 pub use reading::open_silence::OpenSilence;

@@ -116,6 +116,7 @@ pub(crate) enum CallKind {
     Holds,
     /// Asked by workers, which do not count it here.
     TakeOver,
+    HeadList,
 }
 
 impl CallKind {
@@ -135,6 +136,7 @@ impl CallKind {
             WorkerRequest::Tend(_) => Self::Tend,
             WorkerRequest::Holds(_) => Self::Holds,
             WorkerRequest::TakeOver(_) => Self::TakeOver,
+            WorkerRequest::HeadList(_) => Self::HeadList,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reads objects: opens them at their homes or by a lease, and reads spans from owners and replicas.
 
 pub(crate) mod bypass;
+pub(crate) mod head_list;
 pub(crate) mod lease_table;
 pub(crate) mod leased_open;
 pub(crate) mod leased_opening;

@@ -18,6 +18,7 @@ use crate::asking::placement::{MissingPeer, TierPlacement};
 use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{LeasedOpen, TierMetrics};
 use crate::options::{TierOptions, TierOptionsError};
+use crate::reading::head_list::HeadListRequest;
 use crate::reading::lease_table::{self, TierBootClock, TierLeaseTable};
 use crate::reading::map_agreement::MapAgreement;
 use crate::reading::open::ObjectOpener;
@@ -190,6 +191,12 @@ impl CacheTierClient {
     /// Opens an object at its home, or by a lease on its attributes.
     pub async fn open_object(&self, request: &OpenRequest) -> OpenOutcome {
         self.opener.open_object(request).await
+    }
+
+    /// Opens objects for their attributes, by leases and by one message to each home. Returns the
+    /// outcomes in the order of the keys. `None`: nothing is known without the UFS; open the object.
+    pub async fn open_heads(&self, request: &HeadListRequest) -> Vec<Option<OpenOutcome>> {
+        self.opener.open_heads(request).await
     }
 
     /// Prepares the read of one span. Nothing is asked before the first poll or

@@ -5,6 +5,7 @@
 mod block_read;
 mod block_tending;
 mod geometry;
+mod head_list;
 mod ids;
 mod invalidation;
 mod lease_recall;
@@ -29,6 +30,7 @@ pub use block_read::{
 };
 pub use block_tending::{TENDED_BLOCKS_MAX, TendAct, TendBlocksReply, TendMessage, TendedBlock};
 pub use geometry::{BlockGeometry, BlockSpan, GeometryError};
+pub use head_list::{HeadListMessage, HeadListReply, LISTED_HEADS_MAX};
 pub use ids::{
     BlockHash, BlockIndex, ContentVersion, Epoch, HashSlot, HolderId, KeyGeneration, KeyHash,
     ObjectKey, ObjectVolume, PageIndex, WorkerId, WriteId, is_strong_etag,

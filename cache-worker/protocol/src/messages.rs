@@ -10,6 +10,7 @@ use crate::block_read::{
     BlockPiece, CacheVerdict, HoldsMessage, HoldsReply, ReadMessage, TakeOver, TakeOverReply,
 };
 use crate::block_tending::{TendBlocksReply, TendMessage};
+use crate::head_list::{HeadListMessage, HeadListReply};
 use crate::ids::BlockIndex;
 use crate::invalidation::{ForgetMessage, ForgetPrefix, GoneVersion};
 use crate::lease_recall::{RecallPollMessage, RecallReply};
@@ -60,6 +61,7 @@ pub enum WorkerRequest {
     Tend(TendMessage),
     Holds(HoldsMessage),
     TakeOver(TakeOver),
+    HeadList(HeadListMessage),
 }
 
 /// Reply of a worker. The bytes of a [`BlockPiece`] lie in the landing at the part's offset.
@@ -78,6 +80,7 @@ pub enum WorkerReply {
     Tended(TendBlocksReply),
     Holds(HoldsReply),
     TakenOver(TakeOverReply),
+    Heads(HeadListReply),
     /// Refuses any question; the kind says what to do instead.
     Refused(WorkerRefusal),
 }
@@ -130,6 +133,7 @@ impl WorkerReply {
             Self::Tended(_) => "tended blocks",
             Self::Holds(_) => "a hint about a page",
             Self::TakenOver(_) => "a block taken over",
+            Self::Heads(_) => "attributes of listed objects",
             Self::Refused(_) => "a refusal",
         }
     }

@@ -66,7 +66,7 @@ impl ByteRange {
 }
 
 /// First part of the answer to [`OpenMessage`]. Pieces may follow, as for a read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpenAnswer {
     Opened(Box<OpenObjectReply>),
     Absent(AbsentReply),

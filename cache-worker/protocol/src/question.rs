@@ -5,6 +5,7 @@ use crate::block_read::{
     BlockPiece, HoldsMessage, HoldsReply, ReadMessage, TakeOver, TakeOverReply,
 };
 use crate::block_tending::{TendBlocksReply, TendMessage};
+use crate::head_list::{HeadListMessage, HeadListReply};
 use crate::invalidation::{ForgetMessage, ForgetPrefix, GoneVersion};
 use crate::lease_recall::{RecallPollMessage, RecallReply};
 use crate::listing::ListingMessage;
@@ -94,6 +95,7 @@ pairs! {
     ListingMessage => Listed, HomeAcknowledgement => Acknowledged;
     RecallPollMessage => Recalls, RecallReply => Recalled;
     ObjectLookMessage => Look, ObjectLookReply => Looked;
+    HeadListMessage => HeadList, HeadListReply => Heads;
     TendMessage => Tend, TendBlocksReply => Tended;
     HoldsMessage => Holds, HoldsReply => Holds;
     TakeOver => TakeOver, TakeOverReply => TakenOver;

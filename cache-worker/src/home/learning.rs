@@ -55,6 +55,13 @@ impl LearnedAttributes {
     }
 }
 
+/// What the cache says of an object, and by which generation and age limits.
+struct RecalledAttributes {
+    generation: KeyGeneration,
+    ages: AnswerAgeLimits,
+    known: Option<LearnedAttributes>,
+}
+
 /// The reason why an attempt gave no answer.
 pub(crate) enum OpenAttemptError {
     /// Another attempt may succeed.
@@ -128,24 +135,9 @@ impl AttributeHome {
         opening: &OpenOperation,
     ) -> Result<LearnedAttributes, OpenAttemptError> {
         let subject = &opening.subject;
-        let times = self.clock.read_times();
-        let Ok(generation) = self.coherence.admit_key(subject.hash, times.now) else {
-            return Err(ServeRefusal::WriteUnderWay.into());
-        };
-        let doubted = self.coherence.doubted_age(&subject.object, subject.hash);
-        let ages = opening.ages.limit_to_doubt(doubted);
-        let (key, needs) = (subject.key, opening.needs);
-        if let Some(known) = self.attributes.get(key, generation, times, ages, needs) {
-            self.metrics.attributes[AttributesFound::Cached].inc();
-            let asked = known.asked_by(times);
-            return Ok(LearnedAttributes {
-                found: known.found,
-                generation,
-                cached: true,
-                asked,
-                asked_own: Some(known.asked),
-                outcome: None,
-            });
+        let RecalledAttributes { generation, ages, known } = self.recall_attributes(opening)?;
+        if let Some(known) = known {
+            return Ok(known);
         }
         // An absence may need a fresher answer than attributes do. A read that joins a check must
         // accept the age of either.
@@ -195,6 +187,38 @@ impl AttributeHome {
             asked_own: None,
             outcome: Some(outcome),
         })
+    }
+
+    /// Returns the answer that the cache has about the object, if it may be given now.
+    pub(crate) fn find_known(&self, opening: &OpenOperation) -> Option<LearnedAttributes> {
+        self.recall_attributes(opening).ok()?.known
+    }
+
+    /// Looks the object up in the cache. Errs while a write of it is under way.
+    fn recall_attributes(
+        &self,
+        opening: &OpenOperation,
+    ) -> Result<RecalledAttributes, ServeRefusal> {
+        let subject = &opening.subject;
+        let times = self.clock.read_times();
+        let Ok(generation) = self.coherence.admit_key(subject.hash, times.now) else {
+            return Err(ServeRefusal::WriteUnderWay);
+        };
+        let doubted = self.coherence.doubted_age(&subject.object, subject.hash);
+        let ages = opening.ages.limit_to_doubt(doubted);
+        let known = self.attributes.get(subject.key, generation, times, ages, opening.needs);
+        let known = known.map(|known| {
+            self.metrics.attributes[AttributesFound::Cached].inc();
+            LearnedAttributes {
+                asked: known.asked_by(times),
+                asked_own: Some(known.asked),
+                found: known.found,
+                generation,
+                cached: true,
+                outcome: None,
+            }
+        });
+        Ok(RecalledAttributes { generation, ages, known })
     }
 
     /// Plans a check with the pages, unless they seem to be here already. Then only the attributes

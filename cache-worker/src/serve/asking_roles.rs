@@ -37,6 +37,7 @@ fn asking_roles(question: &WorkerRequest) -> &'static [NodeRole] {
     match question {
         // Reads, and news of writes.
         WorkerRequest::Open(_)
+        | WorkerRequest::HeadList(_)
         | WorkerRequest::Announce(_)
         | WorkerRequest::Report(_)
         | WorkerRequest::GoneVersion(_)

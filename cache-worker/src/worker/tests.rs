@@ -6,6 +6,7 @@ mod coherence;
 mod disk;
 mod fills;
 mod former;
+mod head_list;
 mod history;
 mod leases;
 mod life;

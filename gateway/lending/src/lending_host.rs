@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Body;
 use verbs3_doors::WaitingGuest;
-use verbs3_lending_protocol::{IdentityClaim, LendingRefusal, LentReadRequest};
+use verbs3_lending_protocol::{IdentityClaim, LendingRefusal, LentHeadList, LentReadRequest};
 
 /// Says who a client is.
 pub trait LendingHost: Send + Sync + 'static {
@@ -41,4 +41,10 @@ pub trait LendingGuest: Send + Sync + 'static {
         &self,
         request: LentReadRequest,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Answers HEADs, each as `answer_read` would, in the order of the keys.
+    fn answer_heads(
+        &self,
+        list: LentHeadList,
+    ) -> impl Future<Output = Vec<Response<Self::Body>>> + Send;
 }

@@ -3,6 +3,7 @@
 //! what the answer is, is its host's to say.
 #![forbid(unsafe_code)]
 
+mod head_list_landing;
 mod lending_handshake;
 mod lending_host;
 mod lending_metrics;

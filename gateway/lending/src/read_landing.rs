@@ -7,10 +7,11 @@ use http_body::Body;
 use http_body_util::BodyExt as _;
 use tracing::debug;
 use verbs3_lending_protocol::{
-    AnswerHead, LentReadMethod, LentReadRequest, REQUEST_BYTES_MAX, ReadCompletion, ReadOutcome,
-    ReadSubmission,
+    AnswerHead, LentReadMethod, LentReadRequest, LentRequest, REQUEST_BYTES_MAX, ReadCompletion,
+    ReadOutcome, ReadSubmission,
 };
 
+use crate::head_list_landing::land_head_list;
 use crate::lending_host::LendingGuest;
 use crate::session_rings::ReadTicket;
 
@@ -24,20 +25,33 @@ pub(crate) async fn land_read<G: LendingGuest>(
         ticket.settle_without(ReadOutcome::Malformed);
         return;
     };
-    let method = match request.method {
-        LentReadMethod::Get => Method::GET,
-        LentReadMethod::Head => Method::HEAD,
+    let landed = match request {
+        LentRequest::Read(read) => land_one(guest, read, &submission, &ticket).await,
+        LentRequest::HeadList(list) => land_head_list(guest, list, &submission, &ticket).await,
     };
-    let answer = guest.answer_read(request).await;
-    match land_answer(answer, &method, &submission, &ticket).await {
+    match landed {
         Ok(completion) => ticket.settle_read(completion),
         Err(outcome) => ticket.settle_without(outcome),
     }
 }
 
+async fn land_one<G: LendingGuest>(
+    guest: &G,
+    request: LentReadRequest,
+    submission: &ReadSubmission,
+    ticket: &ReadTicket<G::MemoryPlace>,
+) -> Result<ReadCompletion, ReadOutcome> {
+    let method = match request.method {
+        LentReadMethod::Get => Method::GET,
+        LentReadMethod::Head => Method::HEAD,
+    };
+    let answer = guest.answer_read(request).await;
+    land_answer(answer, &method, submission, ticket).await
+}
+
 /// Copies the request out, and checks where its answer is to go. `None`: something is not in the
 /// memory, or no request.
-fn copy_request<P>(submission: &ReadSubmission, ticket: &ReadTicket<P>) -> Option<LentReadRequest> {
+fn copy_request<P>(submission: &ReadSubmission, ticket: &ReadTicket<P>) -> Option<LentRequest> {
     let memory = &ticket.rings.memory;
     if submission.request_bytes > REQUEST_BYTES_MAX {
         return None;
@@ -45,7 +59,7 @@ fn copy_request<P>(submission: &ReadSubmission, ticket: &ReadTicket<P>) -> Optio
     memory.locate_range(submission.head_offset, submission.head_bytes_max.into()).ok()?;
     memory.locate_range(submission.body_offset, submission.body_bytes_max).ok()?;
     let bytes = memory.take_bytes(submission.request_offset, submission.request_bytes as usize);
-    LentReadRequest::decode_request(&bytes.ok()?).ok()
+    LentRequest::decode_request(&bytes.ok()?).ok()
 }
 
 async fn land_answer<B, P>(

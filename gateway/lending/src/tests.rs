@@ -25,7 +25,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_doors::WaitingGuest;
 use verbs3_lending_client::{ClientLendingError, LendingClient, LendingClientOptions};
-use verbs3_lending_protocol::{IdentityClaim, LendingRefusal, LentReadMethod, LentReadRequest};
+use verbs3_lending_protocol::{
+    IdentityClaim, LendingRefusal, LentHeadList, LentReadMethod, LentReadRequest,
+};
 
 use crate::{
     LendingGuest, LendingHost, LendingLimits, LendingListener, LendingMetrics, LendingServer,
@@ -118,6 +120,18 @@ impl LendingGuest for TestGuest {
             body = TestBody { left: 0, promised: 0, at: 0 };
         }
         Response::builder().status(200).header("x-key", &request.key).body(body).unwrap()
+    }
+
+    /// `missing/…`: 404. `short`: one answer too few.
+    async fn answer_heads(&self, list: LentHeadList) -> Vec<Response<TestBody>> {
+        let answer = |key: &String| {
+            let status = if key.starts_with("missing/") { 404 } else { 200 };
+            let body = TestBody { left: 0, promised: 0, at: 0 };
+            let answer = Response::builder().status(status).header("x-bucket", &list.bucket);
+            answer.header("x-key", key).body(body).unwrap()
+        };
+        let is_short = list.keys.iter().any(|key| key == "short");
+        list.keys.iter().skip(usize::from(is_short)).map(answer).collect()
     }
 }
 

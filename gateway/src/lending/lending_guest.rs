@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::StreamExt as _;
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::Body;
 use subtle::ConstantTimeEq as _;
 use verbs3_lending::LendingGuest;
-use verbs3_lending_protocol::{LentReadMethod, LentReadRequest};
+use verbs3_lending_protocol::{LentHeadList, LentReadMethod, LentReadRequest};
 
 use crate::auth::{AuthIdentity, IdentityStore};
 use crate::http::{ConnectionPeer, GatewayFront, OutboundBody};
@@ -22,6 +23,9 @@ const IN_KEY: &AsciiSet = &IN_SEGMENT.remove(b'/');
 
 /// The host that requests name. There is none; a name without a bucket in it makes them path style.
 const LENDING_HOST: HeaderValue = HeaderValue::from_static("localhost");
+
+/// Most HEADs of one list that are asked for by themselves at once.
+const SINGLE_HEADS_MAX: usize = 16;
 
 /// A client.
 pub(super) struct GatewayLendingGuest {
@@ -66,6 +70,29 @@ impl LendingGuest for GatewayLendingGuest {
             }
             (identity, _) => self.front.refuse_lent_read(identity.is_some(), &self.peer),
         }
+    }
+
+    async fn answer_heads(&self, list: LentHeadList) -> Vec<Response<OutboundBody>> {
+        let LentHeadList { bucket, keys, detail: _ } = list;
+        let listed = match self.current_identity() {
+            Some(identity) => {
+                self.front.answer_lent_heads(&bucket, &keys, identity, &self.peer).await
+            }
+            None => keys.iter().map(|_| None).collect(),
+        };
+        let bucket = &bucket;
+        let single = |(key, listed): (String, Option<Response<OutboundBody>>)| async move {
+            match listed {
+                Some(answer) => answer,
+                None => {
+                    let (method, bucket) = (LentReadMethod::Head, bucket.clone());
+                    let head = LentReadRequest { method, bucket, key, headers: Vec::new() };
+                    self.answer_read(head).await
+                }
+            }
+        };
+        let answers = keys.into_iter().zip(listed).map(single);
+        futures::stream::iter(answers).buffered(SINGLE_HEADS_MAX).collect().await
     }
 }
 

@@ -105,21 +105,25 @@ fn has_plain_headers(headers: &HeaderMap) -> bool {
         && headers.keys().all(|name| HEADERS.binary_search(&name.as_str()).is_ok())
 }
 
-/// Splits `/bucket/key`. `None`: a character has to be decoded or encoded, a segment is empty or
-/// made of dots, or a part has no valid length.
+/// Splits `/bucket/key`. `None`: the names are not plain.
 fn split_plain_path(path: &str) -> Option<(&str, &str)> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    let (bucket, key) = path.strip_prefix('/')?.split_once('/')?;
+    are_plain_names(bucket, key).then_some((bucket, key))
+}
+
+/// Returns whether a bucket and a key stand in a path as they are: no character has to be decoded or
+/// encoded, no segment is empty or made of dots, and both have a valid length.
+pub(super) fn are_plain_names(bucket: &str, key: &str) -> bool {
+    let in_key = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     let in_bucket =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    let (bucket, key) = path.strip_prefix('/')?.split_once('/')?;
     let whole = |part: &str| !part.is_empty() && part.bytes().any(|byte| byte != b'.');
-    let valid = path.bytes().all(plain)
-        && (3..=63).contains(&bucket.len())
+    (3..=63).contains(&bucket.len())
         && bucket.bytes().all(in_bucket)
         && key.len() <= KEY_BYTES_MAX
+        && key.bytes().all(in_key)
         && whole(bucket)
-        && key.split('/').all(whole);
-    valid.then_some((bucket, key))
+        && key.split('/').all(whole)
 }
 
 #[cfg(test)]

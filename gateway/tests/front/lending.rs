@@ -197,6 +197,114 @@ async fn nothing_is_read_that_http_would_refuse() {
     until(|| metric("verbs3_lending_memory_bytes") == Some(0.0)).await;
 }
 
+/// Asks for heads by lists, and returns them as they can be compared.
+async fn heads(client: &Arc<LendingClient>, paths: &[&str]) -> Vec<String> {
+    let names = paths.iter().map(|path| path[1..].split_once('/').unwrap());
+    let objects: Vec<_> = names.map(|(bucket, key)| (bucket.to_owned(), key.to_owned())).collect();
+    let client = client.clone();
+    let asking = move || {
+        let heads = client.head_objects(&objects, || Ok::<_, ClientLendingError>(()))?;
+        let statuses = client.head_statuses(&objects, || Ok::<_, ClientLendingError>(()))?;
+        let told: Vec<u16> = heads.iter().map(|head| head.status).collect();
+        assert_eq!(statuses, told);
+        Ok::<_, ClientLendingError>(heads)
+    };
+    let heads = tokio::task::spawn_blocking(asking).await.unwrap().unwrap();
+    let told = |name: String, value: Vec<u8>| (name, String::from_utf8_lossy(&value).into_owned());
+    heads
+        .into_iter()
+        .map(|head| {
+            let headers = head.headers.into_iter().map(|(name, value)| told(name, value));
+            comparable(head.status, headers.collect(), b"")
+        })
+        .collect()
+}
+
+/// How many calls of a kind workers have answered.
+fn calls(stage: &Stage, kind: &str) -> f64 {
+    let families = stage.registry.gather();
+    let family = families.iter().find(|family| family.name() == "verbs3_client_calls_total");
+    let labelled = |name: &str, value: &str, metric: &prometheus::proto::Metric| {
+        metric.get_label().iter().any(|label| label.name() == name && label.value() == value)
+    };
+    let answered = family
+        .into_iter()
+        .flat_map(|family| family.get_metric())
+        .filter(|metric| labelled("kind", kind, metric) && labelled("outcome", "ok", metric));
+    answered.map(|metric| metric.get_counter().get_value()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_heads_are_answered_like_heads_over_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let (stage, socket) = stage_with(folder.path(), None).await;
+    stage.put("/data/short", b"hello").await;
+    stage.put("/data/empty", b"").await;
+    stage.put("/data/a%20b/%C3%A9%3F%26", b"odd").await;
+    stage.put("/sets/inside", b"of a prefix mount").await;
+    stage.put("/raw/uncached", b"of an uncached mount").await;
+    let client = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
+    let (odd, sent) = ("/data/a b/\u{e9}?&", "/data/a%20b/%C3%A9%3F%26");
+    let paths = [
+        "/data/short",
+        "/data/missing",
+        "/data/empty",
+        "/data/short",
+        "/nowhere/x",
+        "/Not_A_Bucket/x",
+        "/sets/inside",
+        "/sets/missing",
+        "/raw/uncached",
+        "/data/../short",
+        odd,
+    ];
+    // What nobody knew at first, homes know from memory afterwards.
+    for round in 0..3 {
+        let listed = heads(&client, &paths).await;
+        for (path, lent) in paths.iter().zip(listed) {
+            let request = Request::new("HEAD", if *path == odd { sent } else { path });
+            let over_http = of_http(&stage.send(&request, b"").await);
+            assert_eq!(lent, over_http, "{path}, round {round}");
+        }
+    }
+    // The homes were asked by lists, and what they knew was asked of nobody by itself.
+    let opens = calls(&stage, "open");
+    assert!(calls(&stage, "head_list") > 0.0);
+    heads(&client, &paths[..4]).await;
+    assert_eq!(calls(&stage, "open"), opens);
+    // A write shows at once.
+    stage.put("/data/short", b"another").await;
+    stage.put("/data/missing", b"no longer").await;
+    for (path, lent) in paths[..2].iter().zip(heads(&client, &paths[..2]).await) {
+        assert!(lent.starts_with("200 "), "{path}: {lent}");
+        assert_eq!(lent, of_http(&stage.send(&Request::new("HEAD", path), b"").await), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_tells_nothing_that_a_head_would_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("identities.toml");
+    let mine = "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"read\"]\n";
+    rules(&file, mine);
+    let identities = IdentityStore::load_file(&file).unwrap();
+    let (stage, socket) = stage_with(folder.path(), Some(identities)).await;
+    for path in ["/data/mine/x", "/data/secret/x", "/sets/mine/x"] {
+        stage.put(path, b"x").await;
+        // Homes know it from memory.
+        stage.get(path).await;
+    }
+    let client = connect(&socket, "AKOTHER", "other-secret").await.unwrap();
+    let paths =
+        ["/data/secret/x", "/data/mine/x", "/data/secret/y", "/data/mine/y", "/sets/mine/x"];
+    let told = heads(&client, &paths).await;
+    let statuses: Vec<&str> = told.iter().map(|head| &head[..3]).collect();
+    assert_eq!(statuses, ["403", "200", "403", "404", "403"]);
+    for refused in [&told[0], &told[2], &told[4]] {
+        assert!(!refused.contains("etag") && !refused.contains("last-modified"), "{refused}");
+    }
+}
+
 /// A claim as a thief would send it.
 fn claim(nonce: &[u8; 32], path: &str, change: impl FnOnce(&mut Request)) -> IdentityClaim {
     let mut request = Request::new("GET", "/");

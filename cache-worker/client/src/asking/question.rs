@@ -14,7 +14,7 @@ use verbs3_protocol::{
     AnswerError, DecodeError, TenantTag, UnexpectedAnswer, WorkerQuestion, WorkerRefusal,
     WorkerReply,
 };
-use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError};
+use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError, TransportKind};
 
 use crate::asking::worker::TierWorker;
 use crate::metrics::{CallKind, CallOutcome};
@@ -157,6 +157,11 @@ impl<'a, Q: WorkerQuestion> SentQuestion<'a, Q> {
                 until = Instant::now() + next;
             }
         }
+    }
+
+    /// Returns the transport of the call, where it is decided.
+    pub(crate) fn transport_kind(&self) -> Option<TransportKind> {
+        self.call.transport_kind()
     }
 
     /// Leaves the transport of a call that was silent. Returns whether it was not the last way to

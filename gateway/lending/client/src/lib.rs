@@ -5,6 +5,7 @@
 
 mod client_options;
 mod client_signature;
+mod head_list;
 mod lending_client;
 mod lent_body;
 mod lent_connection;

@@ -6,7 +6,9 @@ use std::process;
 use std::sync::Arc;
 use std::time::Instant;
 
-use verbs3_lending_protocol::{AnswerHead, LentReadRequest, ReadCompletion, ReadOutcome};
+use verbs3_lending_protocol::{
+    AnswerHead, LentHeadList, LentReadRequest, ReadCompletion, ReadOutcome,
+};
 
 use crate::client_options::ClientLendingError;
 use crate::lending_client::LendingClient;
@@ -108,10 +110,24 @@ impl ReadBatch {
     ) -> Result<usize, ClientLendingError> {
         let is_guess = is_open_ended(request);
         let request = request.encode_request().ok_or(ClientLendingError::TooLong)?;
+        Ok(self.add_request(request, body_bytes, is_guess))
+    }
+
+    /// Adds a list of HEADs, and returns its index among the reads.
+    pub(crate) fn add_head_list(
+        &mut self,
+        list: &LentHeadList,
+        body_bytes: u64,
+    ) -> Result<usize, ClientLendingError> {
+        let request = list.encode_request().ok_or(ClientLendingError::TooLong)?;
+        Ok(self.add_request(request, body_bytes, false))
+    }
+
+    fn add_request(&mut self, request: Vec<u8>, body_bytes: u64, is_guess: bool) -> usize {
         let index = self.added;
         self.added += 1;
         self.waiting.push_back(WaitingRead { index, request, body_bytes, is_guess, tries: 0 });
-        Ok(index)
+        index
     }
 
     /// Returns the next answer that arrives. `None`: all have. `poll` is asked a few times a second

@@ -4,6 +4,7 @@
 
 mod answer_head;
 mod handshake;
+mod head_list;
 mod lent_mapping;
 mod proof_text;
 mod read_request;
@@ -15,6 +16,10 @@ pub use answer_head::{AnswerHead, HeadProblem};
 pub use handshake::{
     CLAIM_BYTES_MAX, HandshakeProblem, IdentityClaim, LENDING_MAGIC, LendingHello, LendingRefusal,
     LendingVerdict, MemoryOffer,
+};
+pub use head_list::{
+    HeadDetail, LISTED_NAMES_MAX, LentHeadList, LentRequest, append_head, append_status,
+    decode_heads, decode_statuses,
 };
 pub use lent_mapping::{LentMapping, OutsideMemory};
 pub use proof_text::{ProofText, SIGNED_TERMINATION};

@@ -269,3 +269,38 @@ async fn readers_of_one_connection_wait_for_each_others_room() {
         .collect();
     blocking(move || threads.into_iter().for_each(|thread| thread.join().unwrap())).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_heads_are_answered_in_their_order() {
+    let server = TestServer::start_with(|limits| limits.reads_in_flight_max = 3);
+    let client = server.connect().await;
+    blocking(move || {
+        let objects: Vec<(String, String)> = (0..1000)
+            .map(|at| {
+                let kind = if at % 3 == 0 { "missing" } else { "there" };
+                let long = "k".repeat(at % 300);
+                (["train", "eval"][at / 7 % 2].to_owned(), format!("{kind}/{at}/{long}"))
+            })
+            .collect();
+        let statuses = client.head_statuses(&objects, go_on).unwrap();
+        let heads = client.head_objects(&objects, go_on).unwrap();
+        assert_eq!((statuses.len(), heads.len()), (1000, 1000));
+        for (at, (bucket, key)) in objects.iter().enumerate() {
+            let expected = if key.starts_with("missing") { 404 } else { 200 };
+            assert_eq!((statuses[at], heads[at].status), (expected, expected), "{key}");
+            let header = |name| heads[at].headers.iter().find(|(other, _)| other == name).unwrap();
+            assert_eq!(header("x-key").1, key.as_bytes());
+            assert_eq!(header("x-bucket").1, bucket.as_bytes());
+        }
+        assert!(client.head_statuses(&[], go_on).unwrap().is_empty());
+        let endless = [("train".to_owned(), "k".repeat(5000))];
+        let refused = client.head_statuses(&endless, go_on).unwrap_err();
+        assert!(matches!(refused, ClientLendingError::TooLong), "{refused}");
+        // An answer that does not fit its list is none.
+        let short = ["short", "a"].map(|key| ("train".to_owned(), key.to_owned()));
+        let failed = client.head_statuses(&short, go_on).unwrap_err();
+        assert!(matches!(failed, ClientLendingError::Failed), "{failed}");
+    })
+    .await;
+    server.until(|server| server.metrics.reads_in_flight.get() == 0).await;
+}

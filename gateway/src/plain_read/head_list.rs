@@ -1,0 +1,67 @@
+//! Answers lists of HEADs of plain names, whose sender is known, in one question to each home.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use s3s::{HttpResponse, S3Result};
+use verbs3_client::OpenOutcome;
+
+use super::plain_request::{PlainTarget, are_plain_names};
+use super::{PlainReadRoute, build_response, note_target};
+use crate::auth::AuthIdentity;
+use crate::exchange::HttpExchange;
+use crate::mount::MountedBucket;
+
+impl PlainReadRoute {
+    /// Returns the mount that answers for a bucket's objects. `None`: there is none, or it is not
+    /// cached.
+    pub fn cached_mount(&self, bucket: &str) -> Option<Arc<MountedBucket>> {
+        self.core.mounts.resolve_bucket(bucket).filter(|mount| mount.cached)
+    }
+
+    /// Asks the tier about objects of the mount that `identity` may read. Returns outcomes in the
+    /// order of the keys. `None`: the object has to be asked for by itself.
+    pub async fn open_heads(
+        &self,
+        mount: &MountedBucket,
+        identity: &AuthIdentity,
+        bucket: &str,
+        keys: &[String],
+    ) -> Vec<Option<OpenOutcome>> {
+        let may_ask = |key: &str| {
+            are_plain_names(bucket, key)
+                && mount.object_key(key).key.len() <= crate::mount::KEY_BYTES_MAX
+                && self.core.authorize_read(identity, mount, key).is_ok()
+        };
+        let (mut places, mut asked) = (Vec::with_capacity(keys.len()), Vec::new());
+        for (at, key) in keys.iter().enumerate() {
+            if may_ask(key) {
+                places.push(at);
+                asked.push(key.as_str());
+            }
+        }
+        let mut outcomes: Vec<Option<OpenOutcome>> = keys.iter().map(|_| None).collect();
+        let tenant = identity.tenant().worker_tag();
+        let opened = self.reader.open_heads(mount, &asked, tenant).await;
+        for (at, outcome) in places.into_iter().zip(opened) {
+            outcomes[at] = outcome;
+        }
+        outcomes
+    }
+
+    /// Answers one HEAD of a list by what the tier has said of its object. `None`: the tier can't
+    /// help.
+    pub async fn answer_head(
+        &self,
+        exchange: &HttpExchange,
+        mount: &Arc<MountedBucket>,
+        (bucket, key): (&str, &str),
+        outcome: OpenOutcome,
+    ) -> Option<S3Result<HttpResponse>> {
+        let plain = PlainTarget { bucket, key, is_head: true, range: None, checksums: false };
+        note_target(&plain, exchange);
+        exchange.entered.store(true, Ordering::Relaxed);
+        let judged = self.reader.judge_head(&exchange.cx, mount, key, outcome).await?;
+        Some(judged.map(|answer| build_response(answer, true)))
+    }
+}
