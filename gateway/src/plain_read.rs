@@ -22,7 +22,8 @@ use crate::http::HostDomains;
 use crate::mount::MountedBucket;
 use crate::operations::OperationCore;
 use crate::read::{ACCEPT_RANGES, ObjectReader, ReadRequestPlan, TierAnswer};
-use plain_request::{PlainRequest, PlainTarget};
+use plain_request::PlainRequest;
+pub(crate) use plain_request::PlainTarget;
 
 /// What becomes of a request on the short way.
 pub(crate) enum PlainReadOutcome {

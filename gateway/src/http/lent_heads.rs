@@ -13,7 +13,7 @@ use super::outbound_body::{OutboundBody, RequestEnding};
 use crate::auth::AuthIdentity;
 use crate::exchange::HttpExchange;
 use crate::mount::MountedBucket;
-use crate::plain_read::PlainReadRoute;
+use crate::plain_read::{PlainReadRoute, PlainTarget};
 use crate::request::{RequestContext, RequestId};
 
 /// HEADs that are answered without giving others a turn on the thread: some 200 µs of a core.
@@ -71,8 +71,8 @@ impl GatewayFront {
         let cx = Arc::new(RequestContext::new(RequestId::generate(), *started));
         let exchange = Arc::new(HttpExchange::new(cx, peer.caller.clone(), self.bounds.clone()));
         exchange.note_identity(identity.clone());
-        let names = (*bucket, key);
-        let called = plain_reads.answer_head(&exchange, mount, names, outcome).await?;
+        let plain = PlainTarget { bucket, key, is_head: true, range: None, checksums: false };
+        let called = plain_reads.answer_head(&exchange, mount, &plain, outcome).await?;
         self.metrics.plain_reads.inc();
         let mut ending = RequestEnding {
             exchange: exchange.clone(),

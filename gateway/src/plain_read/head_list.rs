@@ -55,13 +55,12 @@ impl PlainReadRoute {
         &self,
         exchange: &HttpExchange,
         mount: &Arc<MountedBucket>,
-        (bucket, key): (&str, &str),
+        plain: &PlainTarget<'_>,
         outcome: OpenOutcome,
     ) -> Option<S3Result<HttpResponse>> {
-        let plain = PlainTarget { bucket, key, is_head: true, range: None, checksums: false };
-        note_target(&plain, exchange);
+        note_target(plain, exchange);
         exchange.entered.store(true, Ordering::Relaxed);
-        let judged = self.reader.judge_head(&exchange.cx, mount, key, outcome).await?;
+        let judged = self.reader.judge_head(&exchange.cx, mount, plain.key, outcome).await?;
         Some(judged.map(|answer| build_response(answer, true)))
     }
 }

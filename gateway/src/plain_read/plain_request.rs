@@ -37,13 +37,13 @@ const HEADERS: [&str; 18] = [
 
 /// What a GET or HEAD of the plain form asks for.
 #[derive(Debug, PartialEq)]
-pub(super) struct PlainTarget<'a> {
-    pub(super) bucket: &'a str,
-    pub(super) key: &'a str,
-    pub(super) is_head: bool,
-    pub(super) range: Option<Range>,
+pub(crate) struct PlainTarget<'a> {
+    pub(crate) bucket: &'a str,
+    pub(crate) key: &'a str,
+    pub(crate) is_head: bool,
+    pub(crate) range: Option<Range>,
     /// `x-amz-checksum-mode: ENABLED`
-    pub(super) checksums: bool,
+    pub(crate) checksums: bool,
 }
 
 /// A GET or HEAD of one object, as its sender claims it.
