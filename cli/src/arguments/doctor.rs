@@ -21,8 +21,8 @@ Run it where the process runs: in its container, as its user, under its unit's l
 Exit status: 0 all well, 1 warnings, 2 failures (or a configuration that can't be used).
 No RDMA at all is not a failure: tcp is used then.")]
 pub struct DoctorArguments {
-    /// Also look at the way to this host: a name, an address, or the id of a worker. Default port:
-    /// the worker's
+    /// Also look at the way to this host: a name, an address, or the id of a worker in
+    /// `[[cluster.workers]]`. Default port: the worker's
     #[arg(long, value_name = "HOST[:PORT]")]
     pub peer: Option<String>,
     /// Print one JSON document instead of lines; its schema is in docs/networks.md

@@ -249,7 +249,7 @@ pub struct JobView {
     pub owner: Option<String>,
     pub state: JobState,
     pub phase: PreloadPhase,
-    /// Reason why the job is not done.
+    /// Reason why the job is not done. Of a job that runs: why it does not get on, and tries again.
     pub reason: Option<String>,
     pub counters: PreloadCounters,
     pub failures: PreloadFailureSummary,

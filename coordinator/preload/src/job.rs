@@ -37,6 +37,8 @@ struct PreloadJobInner {
     turned: PreloadCounters,
     heard: WorkerLifeTracker,
     is_running: bool,
+    /// Why the present run does not get on, and tries again. Not persisted.
+    delayed_by: Option<String>,
     /// Asks the present run to give its place back.
     giving_way: CancellationToken,
 }
@@ -50,6 +52,7 @@ impl PreloadJob {
             turned: PreloadCounters::default(),
             heard,
             is_running: false,
+            delayed_by: None,
             giving_way: CancellationToken::new(),
         });
         Self { record, state, deleted: CancellationToken::new(), news: watch::Sender::new(0) }
@@ -70,6 +73,7 @@ impl PreloadJob {
         let begins = !state.is_running && !state.progress.state.is_over();
         if begins {
             state.is_running = true;
+            state.delayed_by = None;
             state.giving_way = CancellationToken::new();
         }
         begins
@@ -85,7 +89,8 @@ impl PreloadJob {
     }
 
     fn finish_run(&self) {
-        self.state.lock().is_running = false;
+        let mut state = self.state.lock();
+        (state.is_running, state.delayed_by) = (false, None);
     }
 
     /// Asks the present run to give its place back.
@@ -102,6 +107,18 @@ impl PreloadJob {
     /// Returns what tells the present run to give its place back.
     pub(crate) fn giving_way(&self) -> CancellationToken {
         self.state.lock().giving_way.clone()
+    }
+
+    /// Notes why the present run does not get on; `None`: it does.
+    pub(crate) fn note_delay(&self, delayed_by: Option<String>) {
+        let is_news = {
+            let mut state = self.state.lock();
+            let before = std::mem::replace(&mut state.delayed_by, delayed_by);
+            before != state.delayed_by
+        };
+        if is_news {
+            self.news.send_modify(|news| *news += 1);
+        }
     }
 
     /// Records what is persisted now, the previous page included.
@@ -163,7 +180,7 @@ impl PreloadJob {
             owner: self.record.owner.as_ref().map(|owner| owner.0.clone()),
             state: state.progress.state,
             phase,
-            reason: reason.clone(),
+            reason: reason.clone().or_else(|| state.delayed_by.clone()),
             counters: sum_counters(&sum_counters(counters, &state.turned), &state.page),
             failures: match self.record.owner {
                 // A path on the coordinator's host says nothing to who has a key alone.

@@ -272,6 +272,7 @@ impl PreloadRun<'_> {
             .await
             {
                 Ok(page) => {
+                    self.job.note_delay(None);
                     if let Some(page) = page.as_ref().filter(|_| phase == PreloadPhase::Count) {
                         self.counted.lock().store_page(cursor, page);
                     }
@@ -279,6 +280,7 @@ impl PreloadRun<'_> {
                 }
                 Err(error) if error.again && began.elapsed() < options.settings.patience.0 => {
                     tracing::debug!(%error, "a page of a list is asked for again");
+                    self.job.note_delay(Some(truncate_text(&error.to_string())));
                     self.environment.metrics.retries.inc();
                     sleep(pause.next_jittered(rand::random())).await;
                 }

@@ -68,6 +68,8 @@ pub struct Store {
     /// Number of GETs after which all others wait for ever.
     pub stalls_after: AtomicU64,
     pub lists_fail: AtomicBool,
+    /// Lists are answered with 503 SlowDown.
+    pub lists_busy: AtomicBool,
     /// Keys, and how often each is answered with 503 SlowDown.
     pub busy: Mutex<BTreeMap<String, u32>>,
     /// Runs before a request is answered, with `list` or `get` and the key or prefix.
@@ -194,6 +196,9 @@ impl S3 for Store {
         self.lists.fetch_add(1, Ordering::SeqCst);
         if self.lists_fail.load(Ordering::SeqCst) {
             return Err(error(S3ErrorCode::AccessDenied, 403));
+        }
+        if self.lists_busy.load(Ordering::SeqCst) {
+            return Err(error(S3ErrorCode::SlowDown, 503));
         }
         let prefix = req.input.prefix.unwrap_or_default();
         self.happen("list", &prefix);

@@ -265,3 +265,26 @@ async fn a_run_that_panics_fails_its_job_and_leaves_its_slot() {
     assert!(view.reason.as_ref().unwrap().contains("defect"), "{view:?}");
     assert_eq!(run(&engine, named("good")).await.state, JobState::Done);
 }
+
+#[tokio::test]
+async fn a_job_that_waits_for_its_store_says_so_meanwhile() {
+    let bed = Bed::new(1);
+    bed.put_some(3);
+    bed.store.lists_busy.store(true, Ordering::SeqCst);
+    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    engine.create_job(named("job")).await.unwrap();
+    let mut news = None;
+    let view = loop {
+        let view = engine.get("job", news, Duration::from_secs(60)).await.unwrap();
+        if view.reason.is_some() {
+            break view;
+        }
+        news = Some(view.news);
+    };
+    assert_eq!(view.state, JobState::Running);
+    let reason = view.reason.unwrap();
+    assert!(reason.contains("SlowDown") || reason.contains("503"), "{reason}");
+    bed.store.lists_busy.store(false, Ordering::SeqCst);
+    let done = over(&engine, "job").await;
+    assert_eq!((done.state, done.reason), (JobState::Done, None));
+}
