@@ -33,7 +33,9 @@ use crate::tenants::{AccountSet, TenantAccount};
 
 pub(crate) use attribute_cache::{AnswerRequirements, AttributeCache, ObjectPresence};
 pub(crate) use attribute_fetcher::AttributeFetcher;
-pub(crate) use check_table::{AttributeCheckPlan, AttributeCheckTable, PendingAttributeRead};
+pub(crate) use check_table::{
+    AttributeCheckPlan, AttributeCheckTable, FirstBytesPlan, PendingAttributeRead,
+};
 pub(crate) use coherence_table::{CoherenceTable, HandedWrite, WrittenKeys};
 pub(crate) use doubt_tracker::DoubtOptions;
 pub(crate) use lease_grants::{

@@ -1,5 +1,5 @@
 //! Brings pages from this worker's disk or the UFS: one fill per page for all readers
-//! (single-flight), and one request for adjacent missing pages.
+//! (single-flight), and one request for adjacent missing pages, over the borders of blocks too.
 //!
 //! Owns which readers wait for which page, the filling tasks, and their bounds. `memory` decides
 //! which pages are kept and for how long; `attributes` decides whether a version is current.
@@ -10,8 +10,11 @@ mod disk_reads;
 mod fill_error;
 mod fill_run;
 mod fill_task;
+mod following_runs;
 mod neighbour_pages;
 mod page_claim;
+mod request_extent;
+mod store_stream;
 mod store_turns;
 
 use std::collections::HashMap;
@@ -39,6 +42,7 @@ pub(crate) use fill_error::{PageFillError, to_ufs_answer};
 use fill_run::PageFillRun;
 pub(crate) use fill_run::{PageFillState, RunInterest};
 pub(crate) use page_claim::{PageClaim, PageClaimRequest, PageSource};
+pub(crate) use request_extent::RequestExtent;
 use store_turns::{StoreTurns, TurnRules};
 
 /// The UFS and bucket that a volume's objects come from.
@@ -100,6 +104,7 @@ pub(crate) struct PageFiller {
     tenants: Arc<TenantAccounts>,
     queued: AtomicUsize,
     bounds: PageFillBounds,
+    pub(crate) extent: RequestExtent,
     clock: Arc<dyn WorkerClock>,
     tasks: WorkerTaskSet,
     stop: CancellationToken,
@@ -110,8 +115,25 @@ struct PageFillBounds {
     queued_max: usize,
     wait_max: Duration,
     unwanted_max: Duration,
+    request_pause_max: Duration,
     pages_per_run_max: usize,
     ahead_bytes_max: u32,
+}
+
+/// The bytes that a request for them has to wait for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoreReadBytes {
+    /// Those that the store's rate is asked for at the beginning. Where a request goes on to another
+    /// block, it asks for the bytes of that one then.
+    pub(crate) first: u64,
+    /// The most that are under way at once.
+    pub(crate) at_once: u64,
+}
+
+impl From<u64> for StoreReadBytes {
+    fn from(bytes: u64) -> Self {
+        Self { first: bytes, at_once: bytes }
+    }
 }
 
 /// The permit for one check under way that reads no pages.
@@ -167,9 +189,11 @@ impl PageFiller {
                 queued_max: fill.queued_max as usize,
                 wait_max: fill.wait_max.0,
                 unwanted_max: fill.unwanted_max.0,
+                request_pause_max: fill.request_pause_max.0,
                 pages_per_run_max,
                 ahead_bytes_max: fill.read_ahead_max.as_u32(),
             },
+            extent: RequestExtent::new(geometry, fill),
             clock,
             tasks,
             stop,
@@ -239,21 +263,22 @@ impl PageFiller {
         );
     }
 
-    /// Waits for the permit to read `bytes` from a UFS. The wait is bounded in time, and the queue
+    /// Waits for the permit to send a request for `bytes` to a UFS. The wait is bounded in time, and the queue
     /// in length. What becomes free goes to the tenant that has least under way for its weight.
     pub(crate) async fn acquire_read_permit(
         &self,
         ufs: &Ufs,
-        bytes: u64,
+        bytes: impl Into<StoreReadBytes>,
         account: TenantAccount,
     ) -> Result<UfsReadPermit, PageFillError> {
+        let StoreReadBytes { first, at_once } = bytes.into();
         let _queued = self.enter_queue(account)?;
         let (party, began) = (self.tenants.party_of(account), Instant::now());
-        let kibibytes = bytes.div_ceil(1 << 10);
+        let kibibytes = at_once.div_ceil(1 << 10);
         let all = async {
             // First what comes with time alone: whoever waits for it holds nothing.
             let has_waited = match self.rates.find_rate(ufs.ufs_name()) {
-                Some(rate) => rate.take_bytes(party, bytes).await,
+                Some(rate) => rate.take_bytes(party, first).await,
                 None => false,
             };
             // All take these in this order, so nobody waits for who waits for it. The store's turn
@@ -274,7 +299,7 @@ impl PageFiller {
             Ok(Ok((has_waited, store_turn, turn, held))) => {
                 let metrics = self.tenants.metrics_of(account);
                 metrics.fill_waits.inc_by(has_waited.into());
-                metrics.store_bytes.inc_by(bytes);
+                metrics.store_bytes.inc_by(first);
                 self.metrics.fills_in_flight.inc();
                 let metrics = self.metrics.clone();
                 Ok(UfsReadPermit { _store_turn: store_turn, _turn: turn, _bytes: held, metrics })
@@ -335,10 +360,14 @@ impl PageFiller {
 
     /// Returns whether fills are queued because the bound on UFS reads is met.
     pub(crate) fn reads_wait(&self) -> bool {
+        self.turns_wait() || self.rates.waiting_count() > 0
+    }
+
+    /// Returns whether requests wait for what others under way hold.
+    fn turns_wait(&self) -> bool {
         self.store_turns.waiting_count() > 0
             || self.turns.waiting_count() > 0
             || self.kibibytes.waiting_count() > 0
-            || self.rates.waiting_count() > 0
     }
 
     fn enter_queue(&self, account: TenantAccount) -> Result<FillQueueGuard<'_>, PageFillError> {

@@ -48,6 +48,11 @@ pub(crate) struct WorkerMetrics {
     /// Requests that fills and checks sent to a UFS.
     #[metric(labels(request), from_zero)]
     pub(crate) ufs_requests: MetricFamily<UfsRequestKind, IntCounter>,
+    /// Blocks whose pages came by the request for an earlier block.
+    pub(crate) blocks_continued: IntCounter,
+    /// UFS reads that were ended before a further block, because nobody wanted it in time, or
+    /// others waited for a turn.
+    pub(crate) requests_cut: IntCounter,
     /// Body bytes taken from a UFS.
     pub(crate) filled_bytes: IntCounter,
     /// UFS reads under way.

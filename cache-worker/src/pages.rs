@@ -14,7 +14,7 @@ use verbs3_protocol::{
     BlockIndex, ContentVersion, ObjectKey, ReadMessage, WarmTier, is_strong_etag,
 };
 
-pub(crate) use span_reader::{BlockSpanReader, SpanReplyChunk};
+pub(crate) use span_reader::{BlockSpanReader, BlockSpanWant, SpanReplyChunk};
 
 use crate::block_heat::BlockHeatTable;
 use crate::clock::WorkerClock;
@@ -60,7 +60,9 @@ impl PageServer {
         if replica {
             return Ok(BlockSpanReader::start_replica(self, target, read.block, range)?);
         }
-        Ok(BlockSpanReader::start_read(self, target, read.block, range, read.ahead_bytes)?)
+        let ReadMessage { block, ahead_bytes, request_range, .. } = read;
+        let want = BlockSpanWant { block, range, ahead_bytes, request_range };
+        Ok(BlockSpanReader::start_read(self, target, want)?)
     }
 
     /// Builds the fill target, if the request names an object version that this worker can fill.

@@ -92,10 +92,19 @@ pub struct WorkerFillSettings {
     /// bytes take half of what `reserve` keeps free, or one block.
     #[setting(default = 64, range = 1..=65_536)]
     pub warms_in_flight_max: u32,
-    /// Largest request of a fill: adjacent missing pages are asked for together up to here. At
-    /// least one page.
+    /// Largest request of a fill for reads longer than `whole_request_max`: adjacent missing pages
+    /// are asked for together up to here. At least one page. A long read has as many requests under
+    /// way as its `gateway.read.window` has room for.
     #[setting(default = "4MiB", range = "64KiB"..="16MiB")]
     pub request_max: ByteSize,
+    /// Longest read whose missing bytes are one request, as far as they lie in 16 blocks that are
+    /// owned together. Of no effect where `request_max` is less than a block.
+    #[setting(default = "64MiB", range = "1MiB"..="256MiB")]
+    pub whole_request_max: ByteSize,
+    /// How long a request waits at the end of a block for a reader of the next one, before it is
+    /// ended there. It waits no longer where others wait for their turn.
+    #[setting(default = "5s", range = "10ms"..="5m")]
+    pub request_pause_max: TimePeriod,
     /// How long a fill waits for its turn before its readers are told to ask the UFS themselves.
     #[setting(default = "5s", range = "10ms"..="5m")]
     pub wait_max: TimePeriod,

@@ -200,7 +200,7 @@ impl CacheWorker {
             grants: grants.clone(),
             filler: filler.clone(),
             digests: digests.clone(),
-            sizes: ObjectSizeGuess::new(),
+            sizes: ObjectSizeGuess::new([filler.block_bytes(), filler.extent.object_bytes_max()]),
             clock: clock.clone(),
             tasks: tasks.clone(),
             stop: stop.clone(),

@@ -27,8 +27,8 @@ pub struct ClusterSettings {
     /// cluster changes its secret; it may be empty. It is read again when it changes.
     #[setting(example = "/etc/verbs3/cluster.secrets-accepted")]
     pub secret_accepted_file: Option<PathBuf>,
-    /// Size of a block: the unit of placement. Objects are spread over workers in blocks of this
-    /// size. A multiple of `page`.
+    /// Size of a block. Objects are spread over workers in groups of 16 blocks, which one worker
+    /// owns together. A multiple of `page`.
     #[setting(default = "4MiB", range = "1MiB"..="16MiB")]
     pub block: ByteSize,
     /// Size of a page: the unit of a fill and of memory. A small read of a large object takes whole

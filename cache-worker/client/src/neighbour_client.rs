@@ -169,6 +169,7 @@ impl NeighbourClient {
             start,
             end,
             ahead_bytes: 0,
+            request_range: 0..0,
             from: ReadSource::Held,
         };
         let message = WorkerRequest::Read(read).with_trace(None).encode();

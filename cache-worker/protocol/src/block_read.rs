@@ -1,6 +1,8 @@
 //! Reads bytes of blocks: the questions of readers, and those of workers to each other while blocks
 //! move.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::geometry::BlockGeometry;
@@ -18,6 +20,9 @@ pub struct ReadMessage {
     pub end: u32,
     /// Bytes past `end` in this block that the reader will probably want next; a hint for the fill.
     pub ahead_bytes: u32,
+    /// Bytes of the object that the reader goes through, of which this read is a part: what is
+    /// missing of them may come by one request to the store. Empty: this read alone.
+    pub request_range: Range<u64>,
     pub from: ReadSource,
 }
 

@@ -71,18 +71,23 @@ impl ObjectKey {
         self.block_slot(BlockIndex(0))
     }
 
-    /// Returns the slot of a block. It does not depend on the version: an overwrite stays with the
-    /// same workers.
+    /// Returns the slot of a block, which is that of its whole group ([`BLOCKS_TOGETHER`]). It does
+    /// not depend on the version: an overwrite stays with the same workers.
     pub fn block_slot(&self, block: BlockIndex) -> HashSlot {
-        self.block_hash(block).hash_slot()
+        HashSlot((self.numbered_hash(block.block_group()) >> SLOT_SHIFT) as u16)
     }
 
     /// Returns a block's hash, which stands for its name where that would be too long: in the list
-    /// of hot blocks.
+    /// of hot blocks. Its upper bits are the slot, the others tell the blocks of a group apart.
     pub fn block_hash(&self, block: BlockIndex) -> BlockHash {
+        let own_bits = self.numbered_hash(block.0) & ((1 << SLOT_SHIFT) - 1);
+        BlockHash(u64::from(self.block_slot(block).0) << SLOT_SHIFT | own_bits)
+    }
+
+    fn numbered_hash(&self, number: u32) -> u64 {
         let mut hasher = self.key_hasher();
-        hasher.write_u32(block.0);
-        BlockHash(hasher.finish())
+        hasher.write_u32(number);
+        hasher.finish()
     }
 
     /// Returns the key's hash, which guards its attributes in the home's generation table.
@@ -128,9 +133,23 @@ pub fn is_strong_etag(etag: &str) -> bool {
     opaque.is_some_and(|opaque| !opaque.is_empty() && !opaque.contains('"'))
 }
 
+/// Blocks of an object that one worker owns together, so that one request to the store can bring
+/// them: 64 MiB of 4 MiB blocks. Fewer would cut the bodies of common files (shards, row groups,
+/// parts of checkpoints) into several requests. More would leave fewer workers to share a large
+/// object: 1 GiB has 16 groups now. A constant, because two processes that disagree would look for
+/// one block at two workers.
+pub const BLOCKS_TOGETHER: u32 = 16;
+
 /// Number of an aligned block within its object, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlockIndex(pub u32);
+
+impl BlockIndex {
+    /// Returns the number of the block's group within its object, from 0.
+    pub fn block_group(self) -> u32 {
+        self.0 / BLOCKS_TOGETHER
+    }
+}
 
 /// Number of a page within its block, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -145,10 +164,13 @@ pub struct HashSlot(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlockHash(pub u64);
 
+/// Where the bits of the slot begin in the hash of a block.
+const SLOT_SHIFT: u32 = u64::BITS - u16::BITS;
+
 impl BlockHash {
     /// Returns the hash bucket of the block: the upper 16 bits of its hash.
     pub fn hash_slot(self) -> HashSlot {
-        HashSlot((self.0 >> 48) as u16)
+        HashSlot((self.0 >> SLOT_SHIFT) as u16)
     }
 }
 
@@ -192,6 +214,31 @@ pub struct WriteId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_of_one_group_share_a_slot_and_no_hash() {
+        let object = |key: &str| ObjectKey {
+            volume: ObjectVolume::new("ceph", "train"),
+            key: key.to_owned(),
+        };
+        let mut slots = std::collections::HashSet::new();
+        let mut hashes = std::collections::HashSet::new();
+        for key in ["a", "b"] {
+            let object = object(key);
+            for group in 0..8 {
+                let blocks = group * BLOCKS_TOGETHER..(group + 1) * BLOCKS_TOGETHER;
+                let first = object.block_slot(BlockIndex(blocks.start));
+                slots.insert(first);
+                for block in blocks.map(BlockIndex) {
+                    assert_eq!((object.block_slot(block), block.block_group()), (first, group));
+                    assert_eq!(object.block_hash(block).hash_slot(), first);
+                    assert!(hashes.insert(object.block_hash(block).0));
+                }
+            }
+        }
+        assert_eq!(slots.len(), 16);
+        assert_eq!(object("a").home_slot(), object("a").block_slot(BlockIndex(15)));
+    }
 
     #[test]
     fn the_store_is_part_of_what_a_volume_is_and_not_of_where_its_objects_are() {

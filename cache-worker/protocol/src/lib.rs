@@ -32,8 +32,8 @@ pub use block_tending::{TENDED_BLOCKS_MAX, TendAct, TendBlocksReply, TendMessage
 pub use geometry::{BlockGeometry, BlockSpan, GeometryError};
 pub use head_list::{HeadListMessage, HeadListReply, LISTED_HEADS_MAX};
 pub use ids::{
-    BlockHash, BlockIndex, ContentVersion, Epoch, HashSlot, HolderId, KeyGeneration, KeyHash,
-    ObjectKey, ObjectVolume, PageIndex, WorkerId, WriteId, is_strong_etag,
+    BLOCKS_TOGETHER, BlockHash, BlockIndex, ContentVersion, Epoch, HashSlot, HolderId,
+    KeyGeneration, KeyHash, ObjectKey, ObjectVolume, PageIndex, WorkerId, WriteId, is_strong_etag,
 };
 pub use invalidation::{ForgetMessage, ForgetPrefix, GoneVersion};
 pub use lease_recall::{

@@ -1,5 +1,5 @@
 //! Sends the checks to the UFS. If the wanted bytes begin in block 0, one GET brings attributes and
-//! first pages in one round trip. Otherwise a HEAD is sent. The GET is ranged, unless the object is
+//! first pages in one round trip, and all that the reader wants where its end is named or guessed. Otherwise a HEAD is sent. The GET is ranged, unless the object is
 //! known or guessed to fit: only the answer to a full GET shows by itself that the object has no
 //! checksums. Where a ranged GET is sent and checksums are wanted, a HEAD is sent beside it.
 //!
@@ -26,7 +26,7 @@ use super::attribute_cache::{
 };
 use super::check_table::{
     AttributeCheckPlan, AttributeCheckTable, CheckAdmission, CheckAnswerReceiver, CheckAskers,
-    OutgoingCheck, PendingAttributeRead,
+    FirstBytesPlan, OutgoingCheck, PendingAttributeRead,
 };
 use super::coherence_table::CoherenceTable;
 use super::lease_grants::{LeaseGrantTable, RecallScope};
@@ -218,10 +218,20 @@ impl AttributeFetcher {
         match &plan.get {
             // If a former owner has the pages, only a HEAD is sent. The pages then come from that
             // owner.
-            Some(range) if !self.filler.former_holds(subject, *range.start()).await => {
-                match plan.whole.or_else(|| self.guess_whole(check, range)) {
-                    Some(bytes) => self.ask_whole(check, range.clone(), bytes).await,
-                    None => self.ask_get(check, range.clone()).await,
+            Some(get) if !self.filler.former_holds(subject, *get.range.start()).await => {
+                let range = get.range.clone();
+                let guessed = || self.guess_length(subject, get);
+                match plan.whole.or_else(guessed) {
+                    Some(bytes) if plan.whole.is_some() || plan.needs.checksums => {
+                        self.ask_whole(check, range, bytes).await
+                    }
+                    // All that there is of these bytes is wanted, so the guess can't ask for too
+                    // much.
+                    Some(bytes) if get.to_end => {
+                        let last = (bytes - 1).max(*range.end());
+                        self.ask_get(check, 0..=last).await
+                    }
+                    Some(_) | None => self.ask_get(check, range).await,
                 }
             }
             _ => self.ask_head(check).await,
@@ -252,14 +262,11 @@ impl AttributeFetcher {
         waiting.take_any_turn(*first, take_turn).await
     }
 
-    /// Returns the bytes of a block, if block 0 is wanted with checksums, and the object probably
-    /// has no other.
-    fn guess_whole(&self, check: StoreCheck<'_>, range: &RangeInclusive<u64>) -> Option<u64> {
-        let block_bytes = self.filler.block_bytes();
-        let is_block = *range.start() == 0 && *range.end() + 1 == block_bytes;
-        let is_guessed =
-            check.needs.checksums && is_block && self.sizes.expects_fit(&check.subject.object);
-        is_guessed.then_some(block_bytes)
+    /// Returns the length that the object probably has at most, if no more than all of it is wanted.
+    fn guess_length(&self, subject: &AttributeQuery, get: &FirstBytesPlan) -> Option<u64> {
+        let limit = self.sizes.expected_limit(&subject.object)?;
+        let wants_all = *get.range.start() == 0 && (get.to_end || get.range.end() + 1 >= limit);
+        wants_all.then_some(limit)
     }
 
     /// Requests the whole object, which probably has at most `bytes` bytes.
@@ -271,7 +278,9 @@ impl AttributeFetcher {
     ) -> UfsAttributeAnswer {
         let StoreCheck { subject, needs, .. } = check;
         let ufs = &subject.source.ufs;
-        let turn = match self.take_read_turn(check, bytes).await {
+        // A request that goes on to further blocks asks for their bytes then.
+        let first = bytes.min(self.filler.block_bytes());
+        let turn = match self.take_read_turn(check, first).await {
             Ok(turn) => turn,
             Err(refused) => return UfsAttributeAnswer::no_turn(refused),
         };
@@ -300,13 +309,14 @@ impl AttributeFetcher {
             Err(error) => return UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
         };
         let attributes = identity::build_attributes(&stream.head, version, needs.checksums);
-        let stream = stream.cut_at(wanted);
+        let fits = stream.head.bytes <= bytes;
+        let stream = if fits { stream } else { stream.cut_at(wanted) };
         let coming = self.fill_from_answer(subject, &attributes, stream, turn);
         UfsAttributeAnswer::Present(attributes, coming)
     }
 
     fn note_size(&self, subject: &AttributeQuery, head: &ObjectHead) {
-        self.sizes.note_fit(&subject.object, head.bytes <= self.filler.block_bytes());
+        self.sizes.note_length(&subject.object, head.bytes);
     }
 
     async fn ask_get(
@@ -315,7 +325,7 @@ impl AttributeFetcher {
         range: RangeInclusive<u64>,
     ) -> UfsAttributeAnswer {
         let StoreCheck { subject, needs, .. } = check;
-        let bytes = range.end() - range.start() + 1;
+        let bytes = (range.end() - range.start() + 1).min(self.filler.block_bytes());
         let ufs = &subject.source.ufs;
         let turn = match self.take_read_turn(check, bytes).await {
             Ok(turn) => turn,

@@ -23,11 +23,20 @@ use crate::clock::WorkerInstant;
 use crate::digest::{AttributesKey, DigestState};
 use crate::tenants::{TenantAccount, TenantAccounts, WaitingAccounts};
 
+/// The page-aligned bytes to get together with the attributes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FirstBytesPlan {
+    /// They begin in block 0, and go on over its border if the reader has named an end behind it.
+    pub(crate) range: RangeInclusive<u64>,
+    /// The reader wants all bytes behind them, too.
+    pub(crate) to_end: bool,
+}
+
 /// The content of a request to the UFS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AttributeCheckPlan {
-    /// Page-aligned bytes of block 0 to get with the attributes; `None`: only the attributes.
-    pub(crate) get: Option<RangeInclusive<u64>>,
+    /// Bytes to get with the attributes; `None`: only the attributes.
+    pub(crate) get: Option<FirstBytesPlan>,
     /// The object probably has this many bytes, all of them in `get`. It is then requested as a
     /// whole.
     pub(crate) whole: Option<u64>,

@@ -1,6 +1,6 @@
-//! Guesses whether an object fits one block before anybody has said its length: objects of one
-//! folder are mostly alike. A wrong guess costs time, and never a byte: what is asked for is held
-//! against what the answer says.
+//! Guesses whether an object fits one block, or one request, before anybody has said its length:
+//! objects of one folder are mostly alike. A wrong guess costs time, and never a byte: what is asked
+//! for is held against what the answer says.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,28 +15,34 @@ const STREAK_MIN: u8 = 8;
 
 /// How the last objects of each folder were.
 pub(crate) struct ObjectSizeGuess {
-    /// How many in a row have fitted, up to [`STREAK_MIN`].
-    streaks: Vec<AtomicU8>,
+    /// The lengths that objects may fit, ascending: a block's, and the longest request's.
+    limits: [u64; 2],
+    /// How many in a row have fitted each limit, up to [`STREAK_MIN`].
+    streaks: Vec<[AtomicU8; 2]>,
 }
 
 impl ObjectSizeGuess {
-    pub(crate) fn new() -> Self {
-        Self { streaks: (0..FOLDERS).map(|_| AtomicU8::new(0)).collect() }
+    pub(crate) fn new(limits: [u64; 2]) -> Self {
+        Self { limits, streaks: (0..FOLDERS).map(|_| Default::default()).collect() }
     }
 
-    /// Returns whether the object probably fits one block.
-    pub(crate) fn expects_fit(&self, object: &ObjectKey) -> bool {
-        self.streak_of(object).load(Ordering::Relaxed) >= STREAK_MIN
+    /// Returns the smallest limit that the object probably fits.
+    pub(crate) fn expected_limit(&self, object: &ObjectKey) -> Option<u64> {
+        let limits = self.limits.iter().zip(self.streaks_of(object));
+        let fits = |streak: &AtomicU8| streak.load(Ordering::Relaxed) >= STREAK_MIN;
+        limits.filter(|(_, streak)| fits(streak)).map(|(limit, _)| *limit).next()
     }
 
-    /// Notes whether an object has fitted one block.
-    pub(crate) fn note_fit(&self, object: &ObjectKey, fits: bool) {
-        let streak = self.streak_of(object);
-        let next = if fits { streak.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-        streak.store(next.min(STREAK_MIN), Ordering::Relaxed);
+    /// Notes the length of an object.
+    pub(crate) fn note_length(&self, object: &ObjectKey, bytes: u64) {
+        for (limit, streak) in self.limits.iter().zip(self.streaks_of(object)) {
+            let fits = bytes <= *limit;
+            let next = if fits { streak.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+            streak.store(next.min(STREAK_MIN), Ordering::Relaxed);
+        }
     }
 
-    fn streak_of(&self, object: &ObjectKey) -> &AtomicU8 {
+    fn streaks_of(&self, object: &ObjectKey) -> &[AtomicU8; 2] {
         let folder = object.key.rfind('/').map_or("", |end| &object.key[..end]);
         let mut hasher = DefaultHasher::new();
         (&object.volume, folder).hash(&mut hasher);
@@ -49,17 +55,34 @@ mod tests {
     use super::*;
     use verbs3_protocol::ObjectVolume;
 
+    fn object(key: &str) -> ObjectKey {
+        ObjectKey { volume: ObjectVolume::new("u", "b"), key: key.into() }
+    }
+
     #[test]
     fn a_folder_is_trusted_after_eight_in_a_row_and_no_longer_after_one_that_is_large() {
-        let object = |key: &str| ObjectKey { volume: ObjectVolume::new("u", "b"), key: key.into() };
-        let sizes = ObjectSizeGuess::new();
+        let sizes = ObjectSizeGuess::new([10, 100]);
         for number in 0..STREAK_MIN {
-            assert!(!sizes.expects_fit(&object("a/b/new")), "{number}");
-            sizes.note_fit(&object(&format!("a/b/{number}")), true);
+            assert_eq!(sizes.expected_limit(&object("a/b/new")), None, "{number}");
+            sizes.note_length(&object(&format!("a/b/{number}")), 10);
         }
-        assert!(sizes.expects_fit(&object("a/b/new")));
-        assert!(!sizes.expects_fit(&object("a/new")) && !sizes.expects_fit(&object("new")));
-        sizes.note_fit(&object("a/b/large"), false);
-        assert!(!sizes.expects_fit(&object("a/b/new")));
+        assert_eq!(sizes.expected_limit(&object("a/b/new")), Some(10));
+        assert_eq!(sizes.expected_limit(&object("a/new")), None);
+        assert_eq!(sizes.expected_limit(&object("new")), None);
+        sizes.note_length(&object("a/b/large"), 101);
+        assert_eq!(sizes.expected_limit(&object("a/b/new")), None);
+    }
+
+    #[test]
+    fn a_folder_that_is_too_large_for_a_block_may_still_fit_a_request() {
+        let sizes = ObjectSizeGuess::new([10, 100]);
+        for number in 0..u64::from(STREAK_MIN) {
+            sizes.note_length(&object("a/b"), 4 + 2 * number);
+        }
+        assert_eq!(sizes.expected_limit(&object("a/new")), Some(100));
+        for _ in 0..STREAK_MIN {
+            sizes.note_length(&object("a/b"), 3);
+        }
+        assert_eq!(sizes.expected_limit(&object("a/new")), Some(10));
     }
 }

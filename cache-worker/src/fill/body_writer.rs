@@ -53,9 +53,10 @@ impl<'a> FillBodyWriter<'a> {
         self.writers.is_empty()
     }
 
-    /// Copies the chunk. This is the only copy between the UFS's socket and a landing: the client
-    /// library owns its buffers.
-    pub(super) fn absorb_chunk(&mut self, mut chunk: &[u8]) -> Result<(), PageFillError> {
+    /// Copies the chunk, or as much of it as there are cells for, and returns how much that is. This
+    /// is the only copy between the UFS's socket and a landing: the client library owns its buffers.
+    pub(super) fn absorb_chunk(&mut self, mut chunk: &[u8]) -> Result<usize, PageFillError> {
+        let offered = chunk.len();
         while !chunk.is_empty() && !self.is_done() {
             let page = &self.run.pages[self.index];
             let take = chunk.len().min((page.bytes - self.at) as usize);
@@ -77,7 +78,7 @@ impl<'a> FillBodyWriter<'a> {
             .get(self.index)
             .map_or(self.run.total_bytes(), |page| page.start + self.at);
         self.run.publish_progress(written);
-        Ok(())
+        Ok(offered - chunk.len())
     }
 
     fn keep_page(&mut self) {

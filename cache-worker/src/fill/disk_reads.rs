@@ -11,8 +11,10 @@ use verbs3_doors::FairPermit;
 use verbs3_protocol::BlockIndex;
 use verbs3_rdma::arena::CellWriter;
 
+use super::body_writer::UnfilledCells;
 use super::fill_error::PageFillError;
 use super::fill_run::{FillRunOrigin, PageFillRun};
+use super::following_runs::FollowingRuns;
 use super::{FillTarget, PageFiller};
 use crate::digest::PageKey;
 use crate::disk::DiskTier;
@@ -28,7 +30,11 @@ impl PageFiller {
         block: BlockIndex,
         run: &Arc<PageFillRun>,
     ) -> Result<(), PageFillError> {
-        let Some(disk) = self.disk.clone() else { return self.fill_run(target, block, run).await };
+        // What a disk lacks is requested for the run alone.
+        let mut nothing = FollowingRuns::new(self, target, &[]);
+        let Some(disk) = self.disk.clone() else {
+            return self.fill_run(target, block, run, &mut nothing).await;
+        };
         let first = run.pages[0].key;
         let take_turn = |account| self.disk_turn(&disk, first, account);
         let turn = run.take_any_turn(target.account, take_turn).await?;
@@ -56,11 +62,12 @@ impl PageFiller {
         }
         // The run waits here while it holds memory. That is safe: no holder of a permit waits for
         // memory.
-        let left =
+        let left: u64 =
             run.pages[from..from + cells.len()].iter().map(|page| u64::from(page.bytes)).sum();
         let take_turn = |account| self.acquire_read_permit(&target.source.ufs, left, account);
         let _turn = run.take_any_turn(target.account, take_turn).await?;
-        self.fill_from_ufs(target, block, run, from, cells).await
+        let cells = UnfilledCells { first: from, writers: cells };
+        self.fill_from_ufs(target, block, run, cells, &mut nothing).await
     }
 
     /// Reads a page for another worker, into memory that the reserve leaves. The page is not kept.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use verbs3_rdma::arena::CellReader;
 
 use super::fill_error::PageFillError;
@@ -108,8 +108,13 @@ pub(crate) struct PageFillRun {
     progress: watch::Sender<FillRunProgress>,
     /// The number of readers that want the pages up to each index.
     wanted_to: Mutex<Vec<u32>>,
-    /// For whom readers wait.
-    waiting: WaitingAccounts,
+    /// Notified of each new reader, for the one task that fills the run.
+    reader_came: Notify,
+    /// For whom readers wait. Runs of one request share it.
+    waiting: Arc<WaitingAccounts>,
+    /// The request was sent for an earlier block. Readers of pages that it does not bring send one
+    /// of their own.
+    follows: bool,
 }
 
 impl PageFillRun {
@@ -127,7 +132,26 @@ impl PageFillRun {
             ahead_from,
             progress: watch::Sender::new(FillRunProgress::default()),
             wanted_to,
-            waiting: WaitingAccounts::new(),
+            reader_came: Notify::new(),
+            waiting: Arc::new(WaitingAccounts::new()),
+            follows: false,
+        }
+    }
+
+    /// Makes this a run that the request of `first` fills, after it.
+    pub(super) fn follow_run(self, first: &Self) -> Self {
+        Self { waiting: first.waiting.clone(), follows: true, ..self }
+    }
+
+    /// Returns whether the request was sent for an earlier block.
+    pub(super) fn is_following(&self) -> bool {
+        self.follows
+    }
+
+    /// Waits until a reader wants a page. One task may wait.
+    pub(super) async fn wait_for_reader(&self) {
+        while !self.has_readers_from(0) {
+            self.reader_came.notified().await;
         }
     }
 
@@ -243,6 +267,7 @@ impl PageFillRun {
     /// flight.
     pub(super) fn register_interest(self: &Arc<Self>, end: usize) -> RunInterest {
         self.wanted_to.lock()[end] += 1;
+        self.reader_came.notify_one();
         RunInterest { run: self.clone(), end }
     }
 
@@ -253,7 +278,7 @@ impl PageFillRun {
 
     /// Returns whether the page at `index` is filled though no reader has asked for it yet.
     pub(super) fn is_ahead(&self, index: usize) -> bool {
-        index >= self.ahead_from && !self.has_readers_from(index)
+        !self.has_readers_from(index)
     }
 
     /// Removes the pages from index `from` on from the table of flights. Leaves the flight of a

@@ -4,37 +4,38 @@
 //! stop the fill for its other waiters.
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use futures::StreamExt;
 use tokio::task::JoinHandle;
 use verbs3_protocol::BlockIndex;
 use verbs3_rdma::arena::CellWriter;
-use verbs3_ufs::{ObjectStream, ReadObject, UfsError};
+use verbs3_ufs::ObjectStream;
 
-use super::body_writer::{FillBodyWriter, UnfilledCells};
-use super::fill_error::{PageFillError, outcome_of};
+use super::body_writer::UnfilledCells;
+use super::fill_error::PageFillError;
 use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest, RunPage};
-use super::{FillTarget, PageFiller, UfsReadPermit};
-use crate::call_trace::ask_ufs;
+use super::following_runs::{FollowingRun, FollowingRuns};
+use super::store_stream::StoreStream;
+use super::{FillTarget, PageFiller, StoreReadBytes, UfsReadPermit};
 use crate::memory::MemoryUrgency;
-use crate::metrics::{BusyReason, UfsRequestKind};
+use crate::metrics::BusyReason;
 
 impl PageFiller {
-    /// Fills a registered run in a task of its own. The task may be cancelled: its waiters are then
-    /// notified.
+    /// Fills a registered run, and those that its request goes on to, in a task of its own. The task
+    /// may be cancelled: its waiters are then notified.
     pub(super) fn start_run(
         self: &Arc<Self>,
         target: Arc<FillTarget>,
         block: BlockIndex,
         run: Arc<PageFillRun>,
+        following: Vec<FollowingRun>,
     ) -> JoinHandle<()> {
         let filler = self.clone();
         let task = async move {
             let ending = RunCompletionGuard::new(&filler, &target, block, &run);
+            let mut following = FollowingRuns::new(&filler, &target, &following);
             let filled = match run.origin {
-                FillRunOrigin::Ufs => filler.fill_run(&target, block, &run).await,
+                FillRunOrigin::Ufs => filler.fill_run(&target, block, &run, &mut following).await,
                 FillRunOrigin::Disk | FillRunOrigin::DiskAlone => {
                     filler.promote_run(&target, block, &run).await
                 }
@@ -45,14 +46,15 @@ impl PageFiller {
                     filler.take_over(&target, block, &run).await.and(Err(PageFillError::Abandoned))
                 }
             };
+            following.give_up(&filled);
             ending.settle_run(filled);
         };
         // A closed tracker still runs what is spawned; the stop token ends it at once.
         self.tasks.spawn(task)
     }
 
-    /// Writes an answered request's body into pages, in a task of its own. Returns `None` if no
-    /// page of it is missing.
+    /// Writes an answered request's body into pages, in a task of its own. It begins in block 0, and
+    /// may go on over its border. Returns `None` if no page of block 0 is missing.
     pub(crate) fn start_answered(
         self: &Arc<Self>,
         target: Arc<FillTarget>,
@@ -60,18 +62,31 @@ impl PageFiller {
         turn: UfsReadPermit,
     ) -> Option<RunInterest> {
         let block = BlockIndex(0);
-        let range =
-            u32::try_from(stream.range.start).ok()?..u32::try_from(stream.range.end).ok()?;
+        let range = u32::try_from(stream.range.start).ok()?
+            ..stream.range.end.min(self.block_bytes()) as u32;
         let (run, interest) =
             self.adopt_answer(&target, block, self.geometry.touched_pages(&range))?;
+        let following = self.register_following(&target, block, &run, stream.range.end);
         let filler = self.clone();
         let task = async move {
             let ending = RunCompletionGuard::new(&filler, &target, block, &run);
-            let filled = match filler.memory_for(&target, block, &run) {
-                Ok(cells) => filler.copy_body(&target, block, &run, 0, cells, stream).await,
-                Err(failure) => Err(failure),
+            let mut following = FollowingRuns::new(&filler, &target, &following);
+            following.note_answered();
+            let fill = async {
+                let writers = filler.memory_for(&target, block, &run)?;
+                let goes_on = writers.len() == run.pages.len();
+                let cells = UnfilledCells { first: 0, writers };
+                let mut stream = StoreStream::new(stream);
+                filler.copy_body(&target, block, &run, cells, &mut stream).await?;
+                if goes_on {
+                    filler.fill_following(&target, &mut following, &mut stream).await;
+                }
+                filler.end_stream(stream).await;
+                Ok(())
             };
+            let filled = fill.await;
             drop(turn);
+            following.give_up(&filled);
             ending.settle_run(filled);
         };
         self.tasks.spawn(task);
@@ -83,6 +98,7 @@ impl PageFiller {
         target: &FillTarget,
         block: BlockIndex,
         run: &PageFillRun,
+        following: &mut FollowingRuns<'_>,
     ) -> Result<(), PageFillError> {
         self.take_over(target, block, run).await?;
         let missing = (0..run.pages.len()).filter(|&index| run.is_missing(index));
@@ -90,7 +106,8 @@ impl PageFiller {
         if bytes == 0 {
             return Ok(());
         }
-        let take_turn = |account| self.acquire_read_permit(&target.source.ufs, bytes, account);
+        let wanted = StoreReadBytes { first: bytes, at_once: bytes.max(following.longest_bytes()) };
+        let take_turn = |account| self.acquire_read_permit(&target.source.ufs, wanted, account);
         let _turn = run.take_any_turn(target.account, take_turn).await?;
         // Memory comes after the permit. A queued fill then holds no memory, and a fill with memory
         // waits only for the UFS.
@@ -106,28 +123,40 @@ impl PageFiller {
             let group = std::mem::replace(&mut cells, rest);
             let pages = group.len();
             if pages > 0 {
-                self.fill_from_ufs(target, block, run, from, group).await?;
+                let group = UnfilledCells { first: from, writers: group };
+                self.fill_from_ufs(target, block, run, group, following).await?;
             }
             from += pages;
         }
         Ok(())
     }
 
-    /// Requests the pages from `from` on that have cells from the UFS.
+    /// Requests the pages that have cells from the UFS. If the last page of the run is among them,
+    /// the request goes on to the runs that follow.
     pub(super) async fn fill_from_ufs(
         &self,
         target: &FillTarget,
         block: BlockIndex,
         run: &PageFillRun,
-        from: usize,
-        cells: VecDeque<Option<CellWriter>>,
+        cells: UnfilledCells,
+        following: &mut FollowingRuns<'_>,
     ) -> Result<(), PageFillError> {
-        let end = run.pages[..from + cells.len()].last().map_or(0, RunPage::end_offset);
-        let base = u64::from(block.0) * u64::from(self.geometry.block_bytes)
+        let pages = cells.first..cells.first + cells.writers.len();
+        let base = u64::from(block.0) * self.block_bytes()
             + u64::from(run.first_page) * u64::from(self.geometry.page_bytes);
-        let first = base + u64::from(run.pages[from].start);
-        let stream = self.open_ufs_stream(target, first..=base + u64::from(end) - 1).await?;
-        self.copy_body(target, block, run, from, cells, stream).await
+        let first = base + u64::from(run.pages[pages.start].start);
+        let own_end =
+            base + u64::from(run.pages[..pages.end].last().map_or(0, RunPage::end_offset));
+        let goes_on = pages.end == run.pages.len();
+        let end = following.end().filter(|_| goes_on).unwrap_or(own_end);
+        let mut stream = self.open_ufs_stream(target, first..=end - 1).await?;
+        following.note_answered();
+        self.copy_body(target, block, run, cells, &mut stream).await?;
+        if goes_on {
+            self.fill_following(target, following, &mut stream).await;
+        }
+        self.end_stream(stream).await;
+        Ok(())
     }
 
     /// Allocates memory for as many of the run's first pages as possible. The other pages are
@@ -151,6 +180,7 @@ impl PageFiller {
                 let failure = match urgency {
                     // A reader that joined since asks again, and is then served before the reserve.
                     MemoryUrgency::Ahead => PageFillError::Abandoned,
+                    MemoryUrgency::Demand if run.is_following() => PageFillError::Abandoned,
                     MemoryUrgency::Demand => {
                         self.metrics.busy[BusyReason::Memory].inc();
                         PageFillError::Busy("no memory for a page; raise worker.memory.capacity")
@@ -178,129 +208,19 @@ impl PageFiller {
         let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
         run.take_out_of(&mut flights, from);
     }
-
-    /// Requests bytes of the target's version only.
-    async fn open_ufs_stream(
-        &self,
-        target: &FillTarget,
-        range: RangeInclusive<u64>,
-    ) -> Result<ObjectStream, PageFillError> {
-        let version = &target.version;
-        let mut read = ReadObject {
-            bucket: target.source.bucket.clone(),
-            key: target.object.key.clone(),
-            version_id: version.version_id.clone(),
-            if_match: Some(version.etag.clone()),
-            range: Some(range.clone()),
-            checksums: false,
-        };
-        let mut got = self.get(target, read.clone()).await;
-        // The right to read the current version does not include the right to name it. The answer's
-        // identity is checked anyway.
-        if let Ok(Err(UfsError::Answer { answer, .. })) = &got
-            && answer.status.as_u16() == 403
-            && read.version_id.take().is_some()
-        {
-            got = self.get(target, read).await;
-        }
-        let stream = got?.map_err(|error| self.count_failure(&error))?;
-        let (etag, bytes) = (stream.head.etag.as_ref(), stream.head.bytes);
-        // `null` equals none: the bucket is unversioned, or the object is older than its
-        // versioning.
-        let version_id = stream.head.version_id.as_ref().filter(|id| *id != "null");
-        if etag != Some(&version.etag)
-            || bytes != version.bytes
-            || version_id != version.version_id.as_ref()
-        {
-            let reason =
-                format!("the ufs has etag {etag:?}, {bytes} bytes, version id {version_id:?} now");
-            return Err(PageFillError::VersionGone(reason.into()));
-        }
-        if stream.range != (*range.start()..range.end() + 1) {
-            return Err(PageFillError::Unreachable(
-                format!("the ufs answered bytes {:?} for {range:?}", stream.range).into(),
-            ));
-        }
-        Ok(stream)
-    }
-
-    async fn get(
-        &self,
-        target: &FillTarget,
-        read: ReadObject,
-    ) -> Result<Result<ObjectStream, UfsError>, PageFillError> {
-        self.metrics.ufs_requests[UfsRequestKind::Get].inc();
-        let ufs = &target.source.ufs;
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(PageFillError::Stopping),
-            got = ask_ufs(ufs, "GetObject", ufs.read(read)) => Ok(got),
-        }
-    }
-
-    fn count_failure(&self, error: &UfsError) -> PageFillError {
-        self.metrics.fills_failed.inc();
-        if matches!(error, UfsError::Throttled { .. }) {
-            self.metrics.busy[BusyReason::UfsRequests].inc();
-        }
-        outcome_of(error)
-    }
-
-    async fn copy_body(
-        &self,
-        target: &FillTarget,
-        block: BlockIndex,
-        run: &PageFillRun,
-        from: usize,
-        cells: VecDeque<Option<CellWriter>>,
-        mut stream: ObjectStream,
-    ) -> Result<(), PageFillError> {
-        let end = run.pages[..from + cells.len()].last().map_or(0, RunPage::end_offset);
-        let wanted = u64::from(end - run.pages[from].start);
-        let cells = UnfilledCells { first: from, writers: cells };
-        let mut pump = FillBodyWriter::new(self, target, block, run, cells);
-        while !pump.is_done() {
-            let chunk = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return Err(PageFillError::Stopping),
-                chunk = stream.body.next() => chunk,
-            };
-            match chunk {
-                Some(Ok(chunk)) => {
-                    self.metrics.filled_bytes.inc_by(chunk.len() as u64);
-                    pump.absorb_chunk(&chunk)?;
-                }
-                Some(Err(error)) => return Err(self.count_failure(&error)),
-                None => {
-                    self.metrics.fills_failed.inc();
-                    return Err(PageFillError::Unreachable("the ufs's body ended early".into()));
-                }
-            }
-        }
-        // A connection whose body was read to its end can be used again. Every reader has been
-        // served by now. The UFS client bounds silence, and the rest of a longer body is ignored.
-        if wanted == stream.range.end - stream.range.start {
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => {}
-                _ = stream.body.next() => {}
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A guard that notifies a run's waiters of its end, also when the task is dropped.
-struct RunCompletionGuard<'a> {
+pub(super) struct RunCompletionGuard<'a> {
     filler: &'a PageFiller,
     target: &'a FillTarget,
-    block: BlockIndex,
-    run: &'a PageFillRun,
+    pub(super) block: BlockIndex,
+    pub(super) run: &'a PageFillRun,
     settled: bool,
 }
 
 impl<'a> RunCompletionGuard<'a> {
-    fn new(
+    pub(super) fn new(
         filler: &'a PageFiller,
         target: &'a FillTarget,
         block: BlockIndex,
@@ -309,7 +229,7 @@ impl<'a> RunCompletionGuard<'a> {
         Self { filler, target, block, run, settled: false }
     }
 
-    fn settle_run(mut self, filled: Result<(), PageFillError>) {
+    pub(super) fn settle_run(mut self, filled: Result<(), PageFillError>) {
         self.settled = true;
         self.release_pages();
         if let Err(failure) = filled {

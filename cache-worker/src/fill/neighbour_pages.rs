@@ -120,7 +120,7 @@ impl PageFiller {
         let mut bytes = 0;
         for run in self.runs_of_absent(&target, block) {
             // An error means that the runtime ends.
-            let _ = self.start_run(target.clone(), block, run.clone()).await;
+            let _ = self.start_run(target.clone(), block, run.clone(), Vec::new()).await;
             let came = run.pages.iter().enumerate().filter(|(index, _)| !run.is_missing(*index));
             bytes += came.map(|(_, page)| u64::from(page.bytes)).sum::<u64>();
         }

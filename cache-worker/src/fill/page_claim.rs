@@ -45,6 +45,9 @@ pub(crate) struct PageClaimRequest {
     pub(crate) pages: Range<u16>,
     /// Bytes after the pages that will probably be wanted next.
     pub(crate) ahead_bytes: u32,
+    /// The bytes of the object that the reader has said it goes through, beginning with or before
+    /// these pages. Empty: these pages alone.
+    pub(crate) request_range: Range<u64>,
     /// The reader is a replica of a hot block. Missing pages are requested from the owner only, and
     /// nothing is read ahead.
     pub(crate) replica: bool,
@@ -97,8 +100,9 @@ impl PageFiller {
         let mut missing: Vec<MissingPage> = absent
             .map(|(page, _)| MissingPage { page, origin: self.origin_of(target, wanted, page) })
             .collect();
-        let ahead_from = wanted.pages.end;
-        missing.extend(self.missing_ahead(&flights, target, wanted));
+        let said_to = self.pages_said(target, wanted);
+        let ahead_from = wanted.pages.end.max(said_to);
+        missing.extend(self.missing_after(&flights, target, wanted, said_to));
         let mut starting = Vec::new();
         if !missing.is_empty() {
             self.check_queue(target.account)?;
@@ -118,8 +122,19 @@ impl PageFiller {
         let sources: Vec<PageSource> = found.into_iter().flatten().collect();
         let interests = collect_interests(&sources);
         drop(flights);
+        let last = starting.pop();
         for run in starting {
-            self.start_run(target.clone(), wanted.block, run);
+            self.start_run(target.clone(), wanted.block, run, Vec::new());
+        }
+        if let Some(run) = last {
+            let following = match wanted.replica {
+                true => Vec::new(),
+                false => {
+                    let end = self.extent.find_end(wanted.block, &wanted.request_range);
+                    self.register_following(target, wanted.block, &run, end)
+                }
+            };
+            self.start_run(target.clone(), wanted.block, run, following);
         }
         Ok(PageClaim { first_page: wanted.pages.start, sources, _interests: interests })
     }
@@ -197,13 +212,23 @@ impl PageFiller {
         wanted.pages.clone().map(find).collect()
     }
 
-    /// Returns the pages to read ahead: those that follow, up to the first that is here or being
-    /// filled.
-    fn missing_ahead(
+    /// Returns the end of the pages of the block that the reader has said it goes through.
+    fn pages_said(&self, target: &FillTarget, wanted: &PageClaimRequest) -> u16 {
+        let begins = u64::from(wanted.block.0) * self.block_bytes();
+        let block_len = self.geometry.block_len(target.version.bytes, wanted.block);
+        let said = wanted.request_range.end.saturating_sub(begins).min(block_len.into());
+        self.geometry.touched_pages(&(0..said as u32)).end
+    }
+
+    /// Returns the pages to fill beside the wanted ones: those that follow, up to the first that is
+    /// here or being filled, as far as the reader has said that it goes (`said_to`), or as far as it
+    /// is read ahead.
+    fn missing_after(
         &self,
         flights: &FlightMap,
         target: &FillTarget,
         wanted: &PageClaimRequest,
+        said_to: u16,
     ) -> Vec<MissingPage> {
         if wanted.replica {
             return Vec::new();
@@ -211,8 +236,8 @@ impl PageFiller {
         let ahead_bytes = wanted.ahead_bytes.min(self.bounds.ahead_bytes_max);
         let block_len = self.geometry.block_len(target.version.bytes, wanted.block);
         let pages = self.geometry.touched_pages(&(0..block_len)).end;
-        let end = pages
-            .min(wanted.pages.end.saturating_add((ahead_bytes / self.geometry.page_bytes) as u16));
+        let ahead_pages = (ahead_bytes / self.geometry.page_bytes) as u16;
+        let end = pages.min(wanted.pages.end.saturating_add(ahead_pages).max(said_to));
         let ahead: Vec<MissingPage> = (wanted.pages.end..end)
             .map(|page| (page, target.digest.page_key(wanted.block, page)))
             .take_while(|(_, key)| !flights.contains_key(key) && !self.memory.holds_page(*key))
@@ -265,7 +290,7 @@ impl PageFiller {
             .collect()
     }
 
-    fn build_run(
+    pub(super) fn build_run(
         &self,
         target: &FillTarget,
         block: BlockIndex,
@@ -287,7 +312,7 @@ impl PageFiller {
         PageFillRun::new(origin, pages[0], made, ahead_from)
     }
 
-    fn register_run(flights: &mut FlightMap, run: &Arc<PageFillRun>) {
+    pub(super) fn register_run(flights: &mut FlightMap, run: &Arc<PageFillRun>) {
         for (index, page) in run.pages.iter().enumerate().filter(|(_, page)| page.owned) {
             flights.insert(page.key, PageInFlight { run: run.clone(), index });
         }

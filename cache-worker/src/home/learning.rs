@@ -7,7 +7,7 @@ use verbs3_protocol::{ByteRange, Epoch, KeyGeneration, LeaseHolder, OpenMessage}
 use super::{AttributeHome, open_plan};
 use crate::attributes::{
     AnswerAgeLimits, AnswerRequirements, AttributeCheckOutcome, AttributeCheckPlan,
-    AttributeMaxAge, AttributeQuery, ObjectPresence, PendingAttributeRead,
+    AttributeMaxAge, AttributeQuery, FirstBytesPlan, ObjectPresence, PendingAttributeRead,
 };
 use crate::clock::WorkerInstant;
 use crate::fill::{PageFillError, RunInterest};
@@ -224,9 +224,9 @@ impl AttributeHome {
     /// Plans a check with the pages, unless they seem to be here already. Then only the attributes
     /// have to be renewed.
     fn plan_check(&self, opening: &OpenOperation, generation: KeyGeneration) -> AttributeCheckPlan {
-        let get = open_plan::get(opening.want, self.checks.geometry)
+        let get = open_plan::get(opening.want, self.fetcher.filler.extent)
             .filter(|_| opening.bytes_max > 0)
-            .filter(|range| {
+            .filter(|FirstBytesPlan { range, .. }| {
                 let page = (range.start() / u64::from(self.checks.geometry.page_bytes)) as u16;
                 let Some(known) = self.attributes.peek_attributes(opening.subject.key, generation)
                 else {
@@ -239,7 +239,8 @@ impl AttributeHome {
                     && !self.fetcher.filler.holds_first_page(digest, page)
             });
         let fits = |bytes: &u64| {
-            get.as_ref().is_some_and(|get| *get.start() == 0 && *bytes <= get.end() + 1)
+            let range = get.as_ref().map(|get| &get.range);
+            range.is_some_and(|range| *range.start() == 0 && *bytes <= range.end() + 1)
         };
         AttributeCheckPlan { whole: opening.listed.filter(fits), get, needs: opening.needs }
     }

@@ -1,26 +1,30 @@
 //! Plans what an `Open` requests from the UFS, and which bytes of block 0 its answer has. Pure.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
-use verbs3_protocol::{BlockGeometry, ByteRange};
+use verbs3_protocol::{BlockGeometry, BlockIndex, ByteRange};
 
-/// Returns the page-aligned bytes of block 0 to get together with the attributes. Returns `None` if
-/// the wanted bytes begin elsewhere, or if their start depends on the length.
-pub(crate) fn get(want: Option<ByteRange>, geometry: BlockGeometry) -> Option<RangeInclusive<u64>> {
-    let (page_bytes, block_bytes) =
-        (u64::from(geometry.page_bytes), u64::from(geometry.block_bytes));
-    match want? {
-        ByteRange::All => Some(0..=block_bytes - 1),
+use crate::attributes::FirstBytesPlan;
+use crate::fill::RequestExtent;
+
+/// Plans the bytes to get together with the attributes. Returns `None` if the wanted bytes begin in
+/// another block, or if their start depends on the length.
+pub(crate) fn get(want: Option<ByteRange>, extent: RequestExtent) -> Option<FirstBytesPlan> {
+    let geometry = extent.geometry();
+    let page_bytes = u64::from(geometry.page_bytes);
+    let wanted = match want? {
+        ByteRange::All => 0..u64::MAX,
         ByteRange::From { first, last } => {
-            let last = last.unwrap_or(u64::MAX);
-            if first >= block_bytes || last < first {
-                return None;
-            }
-            let end = (last.min(block_bytes - 1) / page_bytes + 1) * page_bytes;
-            Some(first / page_bytes * page_bytes..=end - 1)
+            first..last.map_or(u64::MAX, |last| last.saturating_add(1))
         }
-        ByteRange::Suffix { .. } => None,
+        ByteRange::Suffix { .. } => return None,
+    };
+    if wanted.start >= u64::from(geometry.block_bytes) || wanted.is_empty() {
+        return None;
     }
+    let end = extent.find_end(BlockIndex(0), &wanted).div_ceil(page_bytes) * page_bytes;
+    let range = wanted.start / page_bytes * page_bytes..=end - 1;
+    Some(FirstBytesPlan { range, to_end: wanted.end == u64::MAX })
 }
 
 /// Returns the bytes of block 0 to answer with, at most `bytes_max` of them; `None`: there are
@@ -40,7 +44,10 @@ pub(crate) fn answer_span(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::ops::RangeInclusive;
+
     use super::*;
+    use crate::settings::WorkerFillSettings;
     use proptest::prelude::*;
 
     const GEOMETRY: BlockGeometry = BlockGeometry::DEFAULT;
@@ -51,25 +58,39 @@ mod tests {
         Some(ByteRange::From { first, last })
     }
 
-    #[test]
-    fn a_whole_object_is_asked_as_its_first_block() {
-        assert_eq!(get(Some(ByteRange::All), GEOMETRY), Some(0..=BLOCK - 1));
-        assert_eq!(get(from(0, None), GEOMETRY), Some(0..=BLOCK - 1));
+    fn range(want: Option<ByteRange>) -> Option<RangeInclusive<u64>> {
+        let extent = RequestExtent::new(GEOMETRY, &WorkerFillSettings::default());
+        get(want, extent).map(|plan| plan.range)
     }
 
     #[test]
-    fn a_small_range_asks_for_its_pages_only() {
-        assert_eq!(get(from(5, Some(10)), GEOMETRY), Some(0..=PAGE - 1));
-        assert_eq!(get(from(PAGE - 1, Some(PAGE)), GEOMETRY), Some(0..=2 * PAGE - 1));
-        assert_eq!(get(from(3 * PAGE, Some(u64::MAX)), GEOMETRY), Some(3 * PAGE..=BLOCK - 1));
+    fn a_whole_object_is_asked_as_its_first_block() {
+        for want in [Some(ByteRange::All), from(0, None)] {
+            let extent = RequestExtent::new(GEOMETRY, &WorkerFillSettings::default());
+            let plan = get(want, extent).unwrap();
+            assert_eq!((plan.range, plan.to_end), (0..=BLOCK - 1, true));
+        }
+    }
+
+    #[test]
+    fn a_range_asks_for_its_pages_only_and_for_all_of_them() {
+        assert_eq!(range(from(5, Some(10))), Some(0..=PAGE - 1));
+        assert_eq!(range(from(PAGE - 1, Some(PAGE))), Some(0..=2 * PAGE - 1));
+        assert_eq!(range(from(5, Some(2 * BLOCK - 1))), Some(0..=2 * BLOCK - 1));
+        assert_eq!(
+            range(from(BLOCK - 1, Some(3 * BLOCK))),
+            Some(BLOCK - PAGE..=3 * BLOCK + PAGE - 1)
+        );
+        assert_eq!(range(from(3 * PAGE, Some(u64::MAX))), Some(3 * PAGE..=BLOCK - 1));
+        assert_eq!(range(from(0, Some(64 * BLOCK))), Some(0..=BLOCK - 1));
     }
 
     #[test]
     fn what_does_not_begin_in_block_0_asks_for_attributes_only() {
-        assert_eq!(get(None, GEOMETRY), None);
-        assert_eq!(get(from(BLOCK, None), GEOMETRY), None);
-        assert_eq!(get(from(9, Some(3)), GEOMETRY), None);
-        assert_eq!(get(Some(ByteRange::Suffix { bytes: 5 }), GEOMETRY), None);
+        assert_eq!(range(None), None);
+        assert_eq!(range(from(BLOCK, None)), None);
+        assert_eq!(range(from(9, Some(3))), None);
+        assert_eq!(range(Some(ByteRange::Suffix { bytes: 5 })), None);
     }
 
     #[test]
@@ -90,7 +111,7 @@ mod tests {
         ) {
             let want = from(first, (!open).then_some(first + length));
             let Some(span) = answer_span(want, bytes, GEOMETRY, max) else { return Ok(()) };
-            let asked = get(want, GEOMETRY).unwrap();
+            let asked = range(want).unwrap();
             prop_assert!(*asked.start() <= u64::from(span.start) && u64::from(span.end) <= asked.end() + 1);
             prop_assert!(asked.start().is_multiple_of(PAGE) && (asked.end() + 1).is_multiple_of(PAGE));
             prop_assert!(span.len() as u64 <= max);

@@ -126,8 +126,13 @@ impl PageServer {
             return Ok(());
         }
         let block_len = self.checks.geometry.block_len(target.version.bytes, block);
-        let wanted =
-            PageClaimRequest { block, pages: pages.clone(), ahead_bytes: 0, replica: true };
+        let wanted = PageClaimRequest {
+            block,
+            pages: pages.clone(),
+            ahead_bytes: 0,
+            request_range: 0..0,
+            replica: true,
+        };
         let mut claim = self.filler.claim_pages(target, &wanted)?;
         claim.release_pages();
         for (page, source) in pages.zip(&claim.sources) {
@@ -152,8 +157,9 @@ impl PageServer {
         block: BlockIndex,
         pages: Range<u16>,
     ) -> Result<PageClaim, PageFillError> {
-        self.filler
-            .claim_pages(target, &PageClaimRequest { block, pages, ahead_bytes: 0, replica: false })
+        let wanted =
+            PageClaimRequest { block, pages, ahead_bytes: 0, request_range: 0..0, replica: false };
+        self.filler.claim_pages(target, &wanted)
     }
 
     fn count_held_bytes(

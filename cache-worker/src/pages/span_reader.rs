@@ -39,6 +39,17 @@ pub(crate) struct BlockSpanReader<'a> {
     reclaims: usize,
     /// See [`PageClaimRequest`].
     replica: bool,
+    request_range: Range<u64>,
+}
+
+/// What a read wants of one block.
+pub(crate) struct BlockSpanWant {
+    pub(crate) block: BlockIndex,
+    /// Bytes within the block.
+    pub(crate) range: Range<u32>,
+    /// See [`PageClaimRequest`].
+    pub(crate) ahead_bytes: u32,
+    pub(crate) request_range: Range<u64>,
 }
 
 /// The bytes of one reply part.
@@ -59,15 +70,13 @@ enum PageAvailability {
 }
 
 impl<'a> BlockSpanReader<'a> {
-    /// Claims the pages that `range` of the block touches, and starts the necessary fills.
+    /// Claims the pages that the wanted range of the block touches, and starts the necessary fills.
     pub(crate) fn start_read(
         pages: &'a PageServer,
         target: Arc<FillTarget>,
-        block: BlockIndex,
-        range: Range<u32>,
-        ahead_bytes: u32,
+        want: BlockSpanWant,
     ) -> Result<Self, PageFillError> {
-        let reading = Self::claim_span(pages, target, block, range, ahead_bytes, false)?;
+        let reading = Self::claim_span(pages, target, want, false)?;
         reading.note_heat();
         Ok(reading)
     }
@@ -80,21 +89,22 @@ impl<'a> BlockSpanReader<'a> {
         block: BlockIndex,
         range: Range<u32>,
     ) -> Result<Self, PageFillError> {
-        Self::claim_span(pages, target, block, range, 0, true)
+        let want = BlockSpanWant { block, range, ahead_bytes: 0, request_range: 0..0 };
+        Self::claim_span(pages, target, want, true)
     }
 
     fn claim_span(
         pages: &'a PageServer,
         target: Arc<FillTarget>,
-        block: BlockIndex,
-        range: Range<u32>,
-        ahead_bytes: u32,
+        want: BlockSpanWant,
         replica: bool,
     ) -> Result<Self, PageFillError> {
+        let BlockSpanWant { block, range, ahead_bytes, request_range } = want;
         let wanted = PageClaimRequest {
             block,
             pages: pages.checks.geometry.touched_pages(&range),
             ahead_bytes,
+            request_range: request_range.clone(),
             replica,
         };
         let claim = pages.filler.claim_pages(&target, &wanted)?;
@@ -109,6 +119,7 @@ impl<'a> BlockSpanReader<'a> {
             verdict,
             reclaims: 0,
             replica,
+            request_range,
         })
     }
 
@@ -252,8 +263,13 @@ impl<'a> BlockSpanReader<'a> {
         }
         self.reclaims += 1;
         let pages = self.pages.checks.geometry.touched_pages(&(self.at..self.range.end));
-        let wanted =
-            PageClaimRequest { block: self.block, pages, ahead_bytes: 0, replica: self.replica };
+        let wanted = PageClaimRequest {
+            block: self.block,
+            pages,
+            ahead_bytes: 0,
+            request_range: self.request_range.clone(),
+            replica: self.replica,
+        };
         self.claim = self.pages.filler.claim_pages(&self.target, &wanted)?;
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::attributes::{AttributeMaxAge, ObjectPresence};
 use crate::fill::PageFillError;
 use crate::home::{LearnedAttributes, OpenAttemptError, OpenOperation, open_plan};
 use crate::metrics::CountedRequest;
-use crate::pages::{BlockSpanReader, SpanReplyChunk};
+use crate::pages::{BlockSpanReader, BlockSpanWant, SpanReplyChunk};
 use crate::serve_refusal::ServeRefusal;
 use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
@@ -128,8 +128,14 @@ impl CacheWorker {
         let version = &attributes.version;
         let target = opening.subject.fill_target(version, &self.pages.digests);
         let got = async {
-            let mut reading =
-                BlockSpanReader::start_read(&self.pages, target, BlockIndex(0), span, 0)?;
+            let request_range = opening.want.and_then(|want| want.resolve_range(version.bytes));
+            let want = BlockSpanWant {
+                block: BlockIndex(0),
+                range: span,
+                ahead_bytes: 0,
+                request_range: request_range.unwrap_or_default(),
+            };
+            let mut reading = BlockSpanReader::start_read(&self.pages, target, want)?;
             reading.verdict = reading.page_claim().cache_verdict(learnt.page_interest());
             // A version that was checked for this open is current, and an object that never changes
             // needs no proof.

@@ -16,4 +16,5 @@ mod pressure;
 mod replica;
 mod store;
 mod tend;
+mod together;
 mod warm;

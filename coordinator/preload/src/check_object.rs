@@ -204,6 +204,7 @@ impl PreloadRun<'_> {
                 version: version.clone(),
                 span: span.clone(),
                 ahead_bytes: 0,
+                request_range: 0..0,
                 trace: None,
                 tenant: None,
             });

@@ -60,7 +60,8 @@ pub(super) struct ObjectFetch {
     flights: VecDeque<FetchFlight>,
     /// First byte for which no flight has begun.
     next: u64,
-    end: u64,
+    /// The bytes of the body, told to workers so that they ask the UFS for them at once.
+    request_range: Range<u64>,
     /// Flights at once; it grows as the client drains.
     window: usize,
     window_max: usize,
@@ -134,7 +135,7 @@ impl ObjectFetch {
             subject,
             flights: VecDeque::new(),
             next: range.start,
-            end: range.end,
+            request_range: range,
             window: WINDOW_MIN.min(window_max),
             window_max,
             ahead_bytes_max,
@@ -218,10 +219,12 @@ impl ObjectFetch {
                     }
                     front.from = FlightSource::Ufs(self.subject.read_at_ufs(front.range.clone()));
                 }
-                Poll::Ready(FlightStep::Resume) => match self.subject.read_rest(front) {
-                    Some(read) => front.from = FlightSource::Tier(Box::new(read)),
-                    None => front.ended = Some(FlightStep::End),
-                },
+                Poll::Ready(FlightStep::Resume) => {
+                    match self.subject.read_rest(front, &self.request_range) {
+                        Some(read) => front.from = FlightSource::Tier(Box::new(read)),
+                        None => front.ended = Some(FlightStep::End),
+                    }
+                }
                 // All bytes are there, so a later failure of the source does not matter.
                 Poll::Ready(FlightStep::Failed(_)) if front.range.is_empty() => {
                     front.ended = Some(FlightStep::End)
@@ -253,9 +256,11 @@ impl ObjectFetch {
     /// Begins flights up to the window. The first always begins; others only if there is memory
     /// now.
     fn launch_flights(&mut self, cx: &mut Context<'_>) {
-        while self.flights.len() < self.window && self.next < self.end {
+        while self.flights.len() < self.window && self.next < self.request_range.end {
             let geometry = self.subject.shared.block_geometry();
-            let Some(span) = geometry.cut_spans(self.next..self.end).next() else { return };
+            let Some(span) = geometry.cut_spans(self.next..self.request_range.end).next() else {
+                return;
+            };
             let bytes = object_range(geometry, &span);
             let ahead = !self.flights.is_empty();
             let admitted = if ahead {
@@ -266,7 +271,7 @@ impl ObjectFetch {
             } else {
                 None
             };
-            let past_end = if bytes.end == self.end {
+            let past_end = if bytes.end == self.request_range.end {
                 self.ahead_bytes_max.min(geometry.block_bytes - span.range.end)
             } else {
                 0
@@ -277,6 +282,7 @@ impl ObjectFetch {
                 version: self.subject.version.clone(),
                 span,
                 ahead_bytes: past_end,
+                request_range: self.request_range.clone(),
                 trace: self.subject.cx.outgoing_trace(noted.as_deref()),
                 tenant: self.subject.cx.tenant().worker_tag(),
             });
@@ -408,7 +414,7 @@ impl FetchSubject {
     }
 
     /// Asks the tier for what a flight still has to give. `None`: it has given everything.
-    fn read_rest(&self, flight: &FetchFlight) -> Option<SpanRead> {
+    fn read_rest(&self, flight: &FetchFlight, request_range: &Range<u64>) -> Option<SpanRead> {
         let span = self.shared.block_geometry().cut_spans(flight.range.clone()).next()?;
         let trace = self.cx.outgoing_trace(flight.span.as_deref());
         let (object, version) = (self.object.clone(), self.version.clone());
@@ -417,6 +423,7 @@ impl FetchSubject {
             version,
             span,
             ahead_bytes: 0,
+            request_range: request_range.clone(),
             trace,
             tenant: self.cx.tenant().worker_tag(),
         }))

@@ -247,6 +247,7 @@ impl Gateway {
                 version,
                 span,
                 ahead_bytes: 0,
+                request_range: 0..0,
                 trace: None,
                 tenant: None,
             }));

@@ -20,7 +20,7 @@ pub(crate) struct HotBlockSpread(HashMap<BlockHash, Vec<u16>>);
 impl HotBlockSpread {
     pub(crate) fn new(hot: &HotBlockReplicas, placement: &PlacementMap) -> Self {
         let of = |(&block, &workers): (&BlockHash, &u16)| {
-            let workers = placement.spread_workers(block.hash_slot(), usize::from(workers));
+            let workers = placement.spread_workers(block, usize::from(workers));
             (workers.len() > 1).then_some((block, workers))
         };
         Self(hot.0.iter().filter_map(of).collect())

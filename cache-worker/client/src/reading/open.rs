@@ -97,7 +97,7 @@ impl ObjectOpener {
     /// Returns the wanted bytes of the first block of an object with `object_bytes` bytes. May be
     /// empty.
     pub(super) fn of_first_block(&self, request: &OpenRequest, object_bytes: u64) -> Range<u64> {
-        let wanted = request.want.and_then(|want| want.resolve_range(object_bytes)).unwrap_or(0..0);
+        let wanted = wanted_bytes(request, object_bytes);
         wanted.start..wanted.end.min(u64::from(self.asker.options.geometry.block_bytes))
     }
 
@@ -284,12 +284,14 @@ impl ObjectOpener {
         let (transport, at, end) = (attempt.transport_kind(), attempt.at, attempt.end);
         self.asker.metrics.bytes[transport].inc_by(bytes as u64);
         let covered = u64::from(at) - bytes as u64..u64::from(end);
+        let request_range = wanted_bytes(request, opened.attributes.version.bytes);
         let rest = (at < end).then(|| {
             let rest = self.spans.read_span(SpanRequest {
                 object: request.object.clone(),
                 version: Arc::new(opened.attributes.version.clone()),
                 span: BlockSpan { block: BlockIndex(0), range: at..end },
                 ahead_bytes: 0,
+                request_range,
                 trace: request.trace.clone(),
                 tenant: request.tenant,
             });
@@ -336,6 +338,7 @@ impl ObjectOpener {
                 version: Arc::new(version.clone()),
                 span: BlockSpan { block: BlockIndex(0), range },
                 ahead_bytes: 0,
+                request_range: wanted_bytes(request, version.bytes),
                 trace: request.trace.clone(),
                 tenant: request.tenant,
             };
@@ -423,6 +426,11 @@ struct OpenRecipients<'a> {
     /// The worker that gives the bytes; `None`: the home does.
     replica: Option<Arc<TierWorker>>,
     map: &'a TierWorkerMap,
+}
+
+/// Returns the wanted bytes of an object with `object_bytes` bytes. May be empty.
+fn wanted_bytes(request: &OpenRequest, object_bytes: u64) -> Range<u64> {
+    request.want.and_then(|want| want.resolve_range(object_bytes)).unwrap_or_default()
 }
 
 /// Returns whether a range may have bytes in block 0. A suffix may, as long as the length is

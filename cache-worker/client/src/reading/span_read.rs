@@ -6,6 +6,7 @@
 //! the connection broke, the same worker goes on over the next transport. The poller drives it:
 //! there is no task and no channel.
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -49,6 +50,8 @@ pub struct SpanRequest {
     pub span: BlockSpan,
     /// Bytes after the span, in its block, that the reader is likely to want next.
     pub ahead_bytes: u32,
+    /// Bytes of the object that the reader goes through, of which the span is a part.
+    pub request_range: Range<u64>,
     /// Trace context of the client's request, where it is traced.
     pub trace: Option<TraceContext>,
     /// The tenant that the client belongs to.
@@ -239,7 +242,8 @@ impl SpanRead {
         &self,
         SpanCandidate { worker, replica }: SpanCandidate,
     ) -> Result<SpanReadLeg, NoMemory> {
-        let SpanRequest { object, version, span, ahead_bytes, trace, tenant } = &self.request;
+        let SpanRequest { object, version, span, ahead_bytes, request_range, trace, tenant } =
+            &self.request;
         let (geometry, range) = (self.reader.asker.options.geometry, self.at..span.range.end);
         let read = ReadMessage {
             object: ObjectKey::clone(object),
@@ -249,6 +253,7 @@ impl SpanRead {
             start: range.start,
             end: range.end,
             ahead_bytes: *ahead_bytes,
+            request_range: request_range.clone(),
             from: if replica { ReadSource::Replica } else { ReadSource::Owner },
         };
         let message = WorkerRequest::Read(read).for_tenant(trace.as_ref(), *tenant);

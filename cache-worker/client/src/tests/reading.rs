@@ -12,6 +12,7 @@ pub(super) fn read(tier: &Arc<CacheTierClient>, owner: &str, start: u32) -> Span
         version: version(1 << 20),
         span: BlockSpan { block: BlockIndex(0), range: start..END },
         ahead_bytes: 0,
+        request_range: 0..0,
         trace: None,
         tenant: None,
     })

@@ -85,6 +85,7 @@ fn a_read_of_nobody_costs_three_bytes_beside_its_fields() {
         start: 0,
         end: 7,
         ahead_bytes: 0,
+        request_range: 0..7,
         from: ReadSource::Owner,
     };
     let fields = postcard::to_stdvec(&read).unwrap().len();
@@ -108,6 +109,8 @@ fn an_object_is_hashed_as_the_handshakes_version_says() {
     let object = |volume: &str| ObjectKey { volume: ObjectVolume(volume.into()), key: "k".into() };
     assert_eq!(object("ceph/train").hash(), object("ceph@0123abcd/train").hash());
     assert_eq!(object("ceph/train").hash(), KeyHash(15_271_459_565_676_281_878));
+    let slots = [0, 15, 16].map(|block| object("ceph/train").block_slot(BlockIndex(block)).0);
+    assert_eq!(slots, [0, 0, 0]);
 }
 
 #[test]

@@ -8,21 +8,22 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 
 use super::PlacementMap;
-use crate::ids::HashSlot;
+use crate::ids::BlockHash;
 
 impl PlacementMap {
-    /// Returns a slot's `workers` as indexes into [`PlacementMap::map_members`], the owner first.
-    /// The ranked workers come first. Then come those with the lowest random number divided by
-    /// weight. There are at most as many as members that own slots, and at least one if there is a
-    /// map.
+    /// Returns a block's `workers` as indexes into [`PlacementMap::map_members`], the owner first.
+    /// The ranked workers of its slot come first. Then come those with the lowest random number
+    /// divided by weight: a number for each block, because the blocks of a group share their slot
+    /// and are often hot together. There are at most as many as members that own slots, and at
+    /// least one if there is a map.
     ///
     /// Costs a hash for each member if the map ranks fewer workers. That happens for a few hundred
     /// blocks whenever list or map change.
-    pub fn spread_workers(&self, slot: HashSlot, workers: usize) -> Vec<u16> {
+    pub fn spread_workers(&self, block: BlockHash, workers: usize) -> Vec<u16> {
         if self.members.is_empty() {
             return Vec::new();
         }
-        let ranked = self.slot_owners(slot);
+        let ranked = self.slot_owners(block.hash_slot());
         let workers = workers.max(1);
         let mut found: Vec<u16> = ranked.iter().take(workers).copied().collect();
         if found.len() == workers {
@@ -35,7 +36,7 @@ impl PlacementMap {
             .map(|(at, member)| {
                 let mut hasher =
                     SipHasher13::new_with_keys(0x7665_7262_7333_0004, 0x686f_7462_6c6f_636b);
-                hasher.write_u16(slot.0);
+                hasher.write_u64(block.0);
                 hasher.write(member.id.0.as_bytes());
                 // Division rounds in the same way everywhere.
                 ((hasher.finish() >> 11) as f64 / member.weight, at)
@@ -61,7 +62,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::ids::{Epoch, WorkerId};
+    use crate::ids::{Epoch, HashSlot, WorkerId};
     use crate::placement::PlacementMember;
 
     fn map(count: usize, ranks: usize, without: Option<usize>) -> PlacementMap {
@@ -72,8 +73,13 @@ mod tests {
         PlacementMap::new(Epoch(1), members.collect(), ranks).unwrap()
     }
 
+    /// A block of the slot.
+    fn block_of(slot: u16) -> BlockHash {
+        BlockHash(u64::from(slot) << 48 | 7)
+    }
+
     fn ids(map: &PlacementMap, slot: u16, workers: usize) -> Vec<String> {
-        map.spread_workers(HashSlot(slot), workers)
+        map.spread_workers(block_of(slot), workers)
             .iter()
             .map(|&at| map.map_members()[usize::from(at)].id.0.clone())
             .collect()
@@ -84,29 +90,41 @@ mod tests {
         let map = map(20, 2, None);
         for slot in (0..=u16::MAX).step_by(97) {
             let owners = map.slot_owners(HashSlot(slot));
-            assert_eq!(map.spread_workers(HashSlot(slot), 1), owners[..1]);
-            assert_eq!(map.spread_workers(HashSlot(slot), 2), owners);
-            let six = map.spread_workers(HashSlot(slot), 6);
+            assert_eq!(map.spread_workers(block_of(slot), 1), owners[..1]);
+            assert_eq!(map.spread_workers(block_of(slot), 2), owners);
+            let six = map.spread_workers(block_of(slot), 6);
             assert_eq!((&six[..2], six.iter().collect::<HashSet<_>>().len()), (owners, 6));
             assert_eq!(
-                map.spread_workers(HashSlot(slot), 5),
+                map.spread_workers(block_of(slot), 5),
                 six[..5],
                 "more workers change none of the fewer"
             );
-            assert_eq!(map.spread_workers(HashSlot(slot), 20)[..6], six);
+            assert_eq!(map.spread_workers(block_of(slot), 20)[..6], six);
         }
     }
 
     #[test]
+    fn the_blocks_of_one_slot_spread_over_different_workers() {
+        let map = map(20, 1, None);
+        let first = block_of(9).0;
+        let spread = (first..first + 16).map(|block| map.spread_workers(BlockHash(block), 3));
+        let spread: Vec<_> = spread.collect();
+        assert!(spread.iter().all(|workers| workers[0] == spread[0][0]), "one owner");
+        let others: HashSet<u16> =
+            spread.iter().flat_map(|workers| workers[1..].to_vec()).collect();
+        assert!(others.len() > 8, "{others:?}");
+    }
+
+    #[test]
     fn there_are_no_more_than_own_slots_and_none_without_a_map() {
-        assert_eq!(map(3, 1, None).spread_workers(HashSlot(9), 100).len(), 3);
-        assert_eq!(map(3, 1, None).spread_workers(HashSlot(9), 0).len(), 1);
-        assert_eq!(PlacementMap::without_members().spread_workers(HashSlot(9), 3), [0u16; 0]);
+        assert_eq!(map(3, 1, None).spread_workers(block_of(9), 100).len(), 3);
+        assert_eq!(map(3, 1, None).spread_workers(block_of(9), 0).len(), 1);
+        assert_eq!(PlacementMap::without_members().spread_workers(block_of(9), 3), [0u16; 0]);
         let mut members: Vec<PlacementMember> = map(4, 1, None).map_members().to_vec();
         members[2].draining = true;
         let map = PlacementMap::new(Epoch(1), members, 1).unwrap();
         assert!(
-            (0..500).all(|slot| !map.spread_workers(HashSlot(slot), 4).contains(&2)),
+            (0..500).all(|slot| !map.spread_workers(block_of(slot), 4).contains(&2)),
             "a worker that drains"
         );
     }

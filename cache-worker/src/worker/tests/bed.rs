@@ -148,6 +148,7 @@ pub(super) fn read(key: &str, stored: &Stored, block: u32, range: Range<u32>) ->
         start: range.start,
         end: range.end,
         ahead_bytes: 0,
+        request_range: 0..0,
         from: ReadSource::Owner,
     }
 }

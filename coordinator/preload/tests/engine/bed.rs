@@ -471,6 +471,7 @@ impl Bed {
                     version,
                     span,
                     ahead_bytes: 0,
+                    request_range: 0..0,
                     trace: None,
                     tenant: None,
                 };
