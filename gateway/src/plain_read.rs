@@ -76,7 +76,7 @@ impl PlainReadRoute {
         let known = exchange.proven_identity().cloned();
         let proven = PlainTarget::recognise_target(request, &self.domains).zip(known).and_then(
             |(plain, identity)| {
-                let mount = self.find_mount(&plain)?;
+                let mount = self.cached_mount(plain.bucket)?;
                 Some(ProvenRead { plain, mount, identity })
             },
         );
@@ -99,15 +99,11 @@ impl PlainReadRoute {
         }
     }
 
-    fn find_mount(&self, plain: &PlainTarget<'_>) -> Option<Arc<MountedBucket>> {
-        self.cached_mount(plain.bucket)
-    }
-
     /// Recognises a plain read, and proves its signature. `None`: s3s has to judge it.
     fn prove_request<'a>(&self, request: &'a Request<Body>) -> Option<ProvenRead<'a>> {
         let PlainRequest { target, proof } =
             PlainRequest::recognise_request(request, &self.domains)?;
-        let mount = self.find_mount(&target)?;
+        let mount = self.cached_mount(target.bucket)?;
         let identity = self.identities.get(proof.access_key)?;
         let now = OffsetDateTime::now_utc();
         let clock = ProofClock { now, skew_max: self.clock_skew_max };
@@ -135,7 +131,7 @@ impl PlainReadRoute {
 }
 
 /// Notes operation and target, for the log.
-fn note_target(plain: &PlainTarget<'_>, exchange: &HttpExchange) {
+pub(crate) fn note_target(plain: &PlainTarget<'_>, exchange: &HttpExchange) {
     exchange.note_operation(if plain.is_head { "HeadObject" } else { "GetObject" });
     let _ = exchange.target.set((plain.bucket.into(), plain.key.into()));
 }

@@ -152,6 +152,11 @@ impl AttributeCheckPlan {
 }
 
 impl RunningCheck {
+    /// Returns whether it has ended without a turn. Who comes now was not asked for.
+    fn has_no_turn(&self) -> bool {
+        matches!(self.waiting.borrow().as_deref(), Some(AttributeCheckOutcome::NoTurn { .. }))
+    }
+
     fn may_answer(&self, asking: &PendingAttributeRead, needs: AnswerRequirements) -> bool {
         self.generation == asking.generation
             && self.plan.meets_requirements(needs)
@@ -204,7 +209,7 @@ impl AttributeCheckTable {
             slots.insert(key, CheckTableEntry { running, next: None });
             return CheckAdmission::Sends(waiting, sent);
         };
-        if slot.running.may_answer(asking, plan.needs) {
+        if slot.running.may_answer(asking, plan.needs) && !slot.running.has_no_turn() {
             slot.running.askers.waiting.note_joined(asking.account);
             return CheckAdmission::Waits(slot.running.waiting.clone());
         }

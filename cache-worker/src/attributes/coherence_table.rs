@@ -460,10 +460,11 @@ impl CoherenceTable {
 
     /// Gives back what an open write holds.
     fn release(&self, open: &OpenWriteRecord) {
-        self.places.give_back(open.account, 1);
+        // The place last: without one, an account may become another tenant's.
         if let Some(scope) = open.scope {
             self.scopes.leave_scope(scope, 1);
         }
+        self.places.give_back(open.account, 1);
     }
 
     /// Takes the places. Where there are none, writes whose time is over give theirs first, but not
@@ -481,10 +482,13 @@ impl CoherenceTable {
         let (due, at) = (self.next_sweep.load(Ordering::Relaxed), now.as_nanos());
         let next = now.saturating_add(SWEEP_PAUSE).as_nanos();
         let relaxed = Ordering::Relaxed;
-        if at < due || self.next_sweep.compare_exchange(due, next, relaxed, relaxed).is_err() {
-            return Err(TooManyWrites);
+        // What nobody can be refused for must not fail because another one was refused just now.
+        let must_find = places.reserve == PlaceReserve::MayBeUsed;
+        if at >= due && self.next_sweep.compare_exchange(due, next, relaxed, relaxed).is_ok()
+            || must_find
+        {
+            self.sweep_writes(now);
         }
-        self.sweep_writes(now);
         if take() { Ok(()) } else { Err(TooManyWrites) }
     }
 }

@@ -298,7 +298,7 @@ impl PageFillRun {
         }
     }
 
-    fn has_readers_from(&self, index: usize) -> bool {
+    pub(super) fn has_readers_from(&self, index: usize) -> bool {
         self.wanted_to.lock()[index + 1..].iter().any(|&readers| readers > 0)
     }
 }

@@ -60,6 +60,23 @@ impl<'a> FollowingRuns<'a> {
         self.left.iter().map(|next| u64::from(next.run.total_bytes())).max().unwrap_or(0)
     }
 
+    /// Gives up the runs from the first on that is read though one before it is not: its reader must
+    /// not wait for bytes that nobody takes, at the pace of another one.
+    fn release_overtaken(&mut self) {
+        let mut is_behind_unread = false;
+        let overtaken = self.left.iter().position(|next| {
+            let is_read = next.run.has_readers_from(0);
+            let is_overtaken = is_read && is_behind_unread;
+            is_behind_unread |= !is_read;
+            is_overtaken
+        });
+        if let Some(at) = overtaken {
+            for next in self.left.split_off(at) {
+                next.settle_run(Err(PageFillError::Abandoned));
+            }
+        }
+    }
+
     /// Notes that the UFS has answered. From then on no failure is that of all runs.
     pub(super) fn note_answered(&mut self) {
         self.answered = true;
@@ -137,8 +154,10 @@ impl PageFiller {
         following: &mut FollowingRuns<'_>,
         stream: &mut StoreStream,
     ) {
-        while let Some(next) = following.left.pop_front() {
-            if !self.may_go_on(target, next.run).await {
+        while let Some(run) = following.left.front().map(|next| next.run) {
+            let goes_on = self.may_go_on(target, run, following).await;
+            let Some(next) = following.left.pop_front() else { return };
+            if !goes_on {
                 self.metrics.requests_cut.inc();
                 return next.settle_run(Err(PageFillError::Abandoned));
             }
@@ -177,7 +196,12 @@ impl PageFiller {
     /// Waits at the border of a block until somebody wants the next run, and until its bytes may be
     /// taken from the store. Returns `false` if that takes too long, or if other requests wait for
     /// the turn that this one holds.
-    async fn may_go_on(&self, target: &FillTarget, run: &PageFillRun) -> bool {
+    async fn may_go_on(
+        &self,
+        target: &FillTarget,
+        run: &PageFillRun,
+        following: &mut FollowingRuns<'_>,
+    ) -> bool {
         let bytes = u64::from(run.total_bytes());
         let party = self.tenants.party_of(target.account);
         let wanted = async {
@@ -190,6 +214,7 @@ impl PageFiller {
         let (began, pause_max) = (Instant::now(), self.bounds.request_pause_max);
         let look = self.bounds.unwanted_max.min(pause_max).max(LOOKS_MIN);
         loop {
+            following.release_overtaken();
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return false,

@@ -1,16 +1,29 @@
-//! Takes one list of HEADs from its request to its completion: has the host answer it, and lands the
-//! answers as one body.
+//! Takes one list of HEADs from its request to its completion: has the host answer it, and lands each
+//! answer as it comes, one behind the other. So no answer waits in the gateway's memory for another.
 
+use http::Response;
+use http_body::Body;
 use verbs3_lending_protocol::{
-    AnswerHead, HeadDetail, LentHeadList, ReadCompletion, ReadOutcome, ReadSubmission, append_head,
-    append_status,
+    AnswerHead, HeadDetail, LentHeadList, ReadCompletion, ReadOutcome, ReadSubmission,
+    encode_listed,
 };
 
-use crate::lending_host::LendingGuest;
+use crate::lending_host::{HeadListSink, LendingGuest};
 use crate::session_rings::ReadTicket;
 
 /// The status of a list that was answered, whatever the answers in it are.
 const LIST_STATUS: u16 = 200;
+
+/// Lands answers where a submission wants them.
+struct HeadListLanding<'a, P> {
+    detail: HeadDetail,
+    submission: &'a ReadSubmission,
+    ticket: &'a ReadTicket<P>,
+    /// Length of all answers so far. Those beyond the landing are counted alone.
+    bytes: u64,
+    count: usize,
+    failure: Option<ReadOutcome>,
+}
 
 /// Answers one list. `Err`: nothing of it is to be used.
 pub(crate) async fn land_head_list<G: LendingGuest>(
@@ -20,46 +33,71 @@ pub(crate) async fn land_head_list<G: LendingGuest>(
     ticket: &ReadTicket<G::MemoryPlace>,
 ) -> Result<ReadCompletion, ReadOutcome> {
     let (detail, count) = (list.detail, list.keys.len());
-    let answers = guest.answer_heads(list).await;
-    if answers.len() != count {
-        return Err(ReadOutcome::Failed);
-    }
-    let mut body = Vec::new();
-    for answer in answers {
+    let mut landing =
+        HeadListLanding { detail, submission, ticket, bytes: 0, count: 0, failure: None };
+    guest.answer_heads(list, &mut landing).await;
+    landing.complete_list(count)
+}
+
+impl<P> HeadListLanding<'_, P> {
+    fn land_head<B>(&mut self, index: usize, answer: Response<B>) -> Result<(), ReadOutcome> {
         // A HEAD has no body. Dropping it ends the request.
         let (parts, _) = answer.into_parts();
         let status = parts.status.as_u16();
-        match detail {
-            HeadDetail::Status => append_status(&mut body, status),
+        let head = match self.detail {
+            HeadDetail::Status => None,
             HeadDetail::Head => {
                 let pairs =
                     parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-                AnswerHead::encode_head(status, pairs)
-                    .and_then(|head| append_head(&mut body, &head))
-                    .ok_or(ReadOutcome::HeadTooLong)?;
+                let head = AnswerHead::encode_head(status, pairs);
+                Some(head.ok_or(ReadOutcome::HeadTooLong)?)
             }
+        };
+        let index = u8::try_from(index).map_err(|_| ReadOutcome::Failed)?;
+        let listed = encode_listed(index, status, head.as_deref());
+        let listed = listed.ok_or(ReadOutcome::HeadTooLong)?;
+        let place = self.submission.body_offset.checked_add(self.bytes);
+        self.bytes += listed.len() as u64;
+        self.count += 1;
+        if self.bytes > self.submission.body_bytes_max {
+            return Ok(());
+        }
+        let memory = &self.ticket.rings.memory;
+        let landed = place.map(|place| memory.write_bytes(place, &listed));
+        landed.and_then(Result::ok).ok_or(ReadOutcome::Failed)
+    }
+
+    fn complete_list(self, count: usize) -> Result<ReadCompletion, ReadOutcome> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        let head = AnswerHead::encode_head(LIST_STATUS, std::iter::empty());
+        let head = head
+            .filter(|head| head.len() <= self.submission.head_bytes_max as usize)
+            .ok_or(ReadOutcome::HeadTooLong)?;
+        let rings = &self.ticket.rings;
+        let written = rings.memory.write_bytes(self.submission.head_offset, &head);
+        written.map_err(|_| ReadOutcome::Failed)?;
+        if self.count != count {
+            return Err(ReadOutcome::Failed);
+        }
+        let is_whole = self.bytes <= self.submission.body_bytes_max;
+        let body_bytes = if is_whole { self.bytes } else { 0 };
+        rings.metrics.bytes_landed.inc_by(body_bytes);
+        Ok(ReadCompletion {
+            token: self.ticket.read_token(),
+            outcome: if is_whole { ReadOutcome::Answered } else { ReadOutcome::BodyTooLong },
+            head_bytes: u32::try_from(head.len()).map_err(|_| ReadOutcome::HeadTooLong)?,
+            body_bytes,
+            content_bytes: self.bytes,
+        })
+    }
+}
+
+impl<B: Body, P: Send + Sync> HeadListSink<B> for HeadListLanding<'_, P> {
+    fn take_head(&mut self, index: usize, answer: Response<B>) {
+        if self.failure.is_none() {
+            self.failure = self.land_head(index, answer).err();
         }
     }
-    let head = AnswerHead::encode_head(LIST_STATUS, std::iter::empty());
-    let head = head
-        .filter(|head| head.len() <= submission.head_bytes_max as usize)
-        .ok_or(ReadOutcome::HeadTooLong)?;
-    let memory = &ticket.rings.memory;
-    memory.write_bytes(submission.head_offset, &head).map_err(|_| ReadOutcome::Failed)?;
-    let bytes = body.len() as u64;
-    let mut completion = ReadCompletion {
-        token: ticket.read_token(),
-        outcome: ReadOutcome::Answered,
-        head_bytes: u32::try_from(head.len()).map_err(|_| ReadOutcome::HeadTooLong)?,
-        body_bytes: bytes,
-        content_bytes: bytes,
-    };
-    if bytes > submission.body_bytes_max {
-        completion.outcome = ReadOutcome::BodyTooLong;
-        completion.body_bytes = 0;
-        return Ok(completion);
-    }
-    memory.write_bytes(submission.body_offset, &body).map_err(|_| ReadOutcome::Failed)?;
-    ticket.rings.metrics.bytes_landed.inc_by(bytes);
-    Ok(completion)
 }

@@ -22,6 +22,12 @@ pub trait LendingHost: Send + Sync + 'static {
     ) -> Result<Self::Guest, LendingRefusal>;
 }
 
+/// Takes the answers to a list of HEADs.
+pub trait HeadListSink<B> {
+    /// Takes the answer to the key at `index` of the list. The order does not matter.
+    fn take_head(&mut self, index: usize, answer: Response<B>);
+}
+
 /// One client that has proven who it is, until its connection ends.
 pub trait LendingGuest: Send + Sync + 'static {
     /// Bytes of an answer. Dropping it ends the read.
@@ -42,9 +48,10 @@ pub trait LendingGuest: Send + Sync + 'static {
         request: LentReadRequest,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// Answers HEADs, each as `answer_read` would, in the order of the keys.
+    /// Answers HEADs, each as `answer_read` would, and hands each answer on as it comes.
     fn answer_heads(
         &self,
         list: LentHeadList,
-    ) -> impl Future<Output = Vec<Response<Self::Body>>> + Send;
+        sink: &mut (dyn HeadListSink<Self::Body> + Send),
+    ) -> impl Future<Output = ()> + Send;
 }

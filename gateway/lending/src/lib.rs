@@ -16,7 +16,7 @@ mod memory_offer;
 mod read_landing;
 mod session_rings;
 
-pub use lending_host::{LendingGuest, LendingHost};
+pub use lending_host::{HeadListSink, LendingGuest, LendingHost};
 pub use lending_metrics::LendingMetrics;
 pub use lending_server::{LendingLimits, LendingServer};
 pub use lending_socket::{LendingListener, LendingSocketError, LendingSocketOptions, SocketAccess};

@@ -30,8 +30,8 @@ use verbs3_lending_protocol::{
 };
 
 use crate::{
-    LendingGuest, LendingHost, LendingLimits, LendingListener, LendingMetrics, LendingServer,
-    LendingSocketOptions, LendingStop, SocketAccess,
+    HeadListSink, LendingGuest, LendingHost, LendingLimits, LendingListener, LendingMetrics,
+    LendingServer, LendingSocketOptions, LendingStop, SocketAccess,
 };
 
 /// The key that the host knows.
@@ -123,7 +123,11 @@ impl LendingGuest for TestGuest {
     }
 
     /// `missing/…`: 404. `short`: one answer too few.
-    async fn answer_heads(&self, list: LentHeadList) -> Vec<Response<TestBody>> {
+    async fn answer_heads(
+        &self,
+        list: LentHeadList,
+        sink: &mut (dyn HeadListSink<TestBody> + Send),
+    ) {
         let answer = |key: &String| {
             let status = if key.starts_with("missing/") { 404 } else { 200 };
             let body = TestBody { left: 0, promised: 0, at: 0 };
@@ -131,7 +135,10 @@ impl LendingGuest for TestGuest {
             answer.header("x-key", key).body(body).unwrap()
         };
         let is_short = list.keys.iter().any(|key| key == "short");
-        list.keys.iter().skip(usize::from(is_short)).map(answer).collect()
+        // From the last to the first.
+        for (index, key) in list.keys.iter().enumerate().skip(usize::from(is_short)).rev() {
+            sink.take_head(index, answer(key));
+        }
     }
 }
 

@@ -5,75 +5,92 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::{Method, Response, Uri, Version};
-use verbs3_client::OpenOutcome;
+use s3s::{HttpResponse, S3Result};
+use verbs3_lending::HeadListSink;
+use verbs3_lending_protocol::LentHeadList;
 
 use super::connection_peer::ConnectionPeer;
 use super::gateway_front::{GatewayFront, answer_of};
 use super::outbound_body::{OutboundBody, RequestEnding};
 use crate::auth::AuthIdentity;
 use crate::exchange::HttpExchange;
-use crate::mount::MountedBucket;
-use crate::plain_read::{PlainReadRoute, PlainTarget};
+use crate::plain_read::{PlainTarget, note_target};
 use crate::request::{RequestContext, RequestId};
+use crate::s3_errors::slow_down;
 
 /// HEADs that are answered without giving others a turn on the thread: some 200 µs of a core.
 const HEADS_PER_TURN: usize = 32;
 
 /// What all HEADs of a list share.
 struct HeadListScope<'a> {
-    plain_reads: &'a PlainReadRoute,
-    mount: Arc<MountedBucket>,
     identity: Arc<AuthIdentity>,
-    bucket: &'a str,
     peer: &'a ConnectionPeer,
     started: Instant,
 }
 
 impl GatewayFront {
     /// Answers HEADs of an identity that is in force now. The list counts as one request under way.
-    /// `None`: this object has to be asked for by itself.
+    /// Returns which of the keys have to be asked for by themselves.
     pub async fn answer_lent_heads(
         &self,
-        bucket: &str,
-        keys: &[String],
+        list: &LentHeadList,
         identity: Arc<AuthIdentity>,
         peer: &ConnectionPeer,
-    ) -> Vec<Option<Response<OutboundBody>>> {
-        let mut answers: Vec<_> = keys.iter().map(|_| None).collect();
+        sink: &mut (dyn HeadListSink<OutboundBody> + Send),
+    ) -> Vec<usize> {
+        let LentHeadList { bucket, keys, .. } = list;
         let started = Instant::now();
-        let Some(plain_reads) = &self.plain_reads else { return answers };
-        let Some(mount) = plain_reads.cached_mount(bucket) else { return answers };
-        // Refused: each object's own request is, too, and says so.
-        let Ok(_turn) = self.bounds.take_turn(identity.tenant(), started).await else {
-            return answers;
-        };
-        let outcomes = plain_reads.open_heads(&mount, &identity, bucket, keys).await;
-        let scope = HeadListScope { plain_reads, mount, identity, bucket, peer, started };
-        for (at, outcome) in outcomes.into_iter().enumerate() {
-            if let Some(outcome) = outcome {
-                answers[at] = self.answer_listed_head(&scope, &keys[at], outcome).await;
+        let found = self.plain_reads.as_ref();
+        let found =
+            found.and_then(|plain_reads| Some((plain_reads, plain_reads.cached_mount(bucket)?)));
+        let Some((plain_reads, mount)) = found else { return (0..keys.len()).collect() };
+        let scope = HeadListScope { identity, peer, started };
+        let Ok(_turn) = self.bounds.take_turn(scope.identity.tenant(), started).await else {
+            for (at, key) in keys.iter().enumerate() {
+                let exchange = self.begin_listed_head(&scope, bucket, key);
+                sink.take_head(at, self.end_listed_head(&scope, exchange, Err(slow_down())));
             }
+            return Vec::new();
+        };
+        let outcomes = plain_reads.open_heads(&mount, &scope.identity, bucket, keys).await;
+        let mut left = Vec::new();
+        for (at, (key, outcome)) in keys.iter().zip(outcomes).enumerate() {
+            let Some(outcome) = outcome else {
+                left.push(at);
+                continue;
+            };
+            let exchange = self.begin_listed_head(&scope, bucket, key);
+            let judged = plain_reads.answer_head(&exchange, &mount, key, outcome).await;
+            self.metrics.plain_reads.inc();
+            sink.take_head(at, self.end_listed_head(&scope, exchange, judged));
             if at % HEADS_PER_TURN == HEADS_PER_TURN - 1 {
                 tokio::task::yield_now().await;
             }
         }
-        answers
+        left
     }
 
-    async fn answer_listed_head(
+    fn begin_listed_head(
         &self,
         scope: &HeadListScope<'_>,
+        bucket: &str,
         key: &str,
-        outcome: OpenOutcome,
-    ) -> Option<Response<OutboundBody>> {
-        let HeadListScope { plain_reads, mount, identity, bucket, peer, started } = scope;
-        let visit = peer.caller.begin_request(Version::HTTP_11);
-        let cx = Arc::new(RequestContext::new(RequestId::generate(), *started));
-        let exchange = Arc::new(HttpExchange::new(cx, peer.caller.clone(), self.bounds.clone()));
-        exchange.note_identity(identity.clone());
+    ) -> Arc<HttpExchange> {
+        let cx = Arc::new(RequestContext::new(RequestId::generate(), scope.started));
+        let (caller, bounds) = (scope.peer.caller.clone(), self.bounds.clone());
+        let exchange = Arc::new(HttpExchange::new(cx, caller, bounds));
+        exchange.note_identity(scope.identity.clone());
         let plain = PlainTarget { bucket, key, is_head: true, range: None, checksums: false };
-        let called = plain_reads.answer_head(&exchange, mount, &plain, outcome).await?;
-        self.metrics.plain_reads.inc();
+        note_target(&plain, &exchange);
+        exchange
+    }
+
+    fn end_listed_head(
+        &self,
+        scope: &HeadListScope<'_>,
+        exchange: Arc<HttpExchange>,
+        judged: S3Result<HttpResponse>,
+    ) -> Response<OutboundBody> {
         let mut ending = RequestEnding {
             exchange: exchange.clone(),
             metrics: self.metrics.clone(),
@@ -83,11 +100,11 @@ impl GatewayFront {
             code: None,
             bytes: 0,
             complete: false,
-            visit: Some(visit),
+            visit: Some(scope.peer.caller.begin_request(Version::HTTP_11)),
         };
-        let called = Ok(called.unwrap_or_else(answer_of));
+        let called = Ok(judged.unwrap_or_else(answer_of));
         let mut response = self.finish_response(called, &exchange, false, &Method::HEAD);
         self.complete_answer(&mut response, &mut ending);
-        Some(response.map(|body| OutboundBody::new(body, ending, peer.progress.clone())))
+        response.map(|body| OutboundBody::new(body, ending, scope.peer.progress.clone()))
     }
 }

@@ -9,7 +9,8 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::Body;
 use subtle::ConstantTimeEq as _;
-use verbs3_lending::LendingGuest;
+use tokio::sync::Semaphore;
+use verbs3_lending::{HeadListSink, LendingGuest};
 use verbs3_lending_protocol::{LentHeadList, LentReadMethod, LentReadRequest};
 
 use crate::auth::{AuthIdentity, IdentityStore};
@@ -36,6 +37,9 @@ pub(super) struct GatewayLendingGuest {
     pub(super) proven: Arc<AuthIdentity>,
     pub(super) peer: ConnectionPeer,
     pub(super) memory: TenantPlaces,
+    /// Turns of HEADs of lists that are asked for by themselves: as many as one client may have reads
+    /// in flight.
+    pub(super) singles: Semaphore,
     pub(super) _place: TenantPlace,
 }
 
@@ -72,27 +76,30 @@ impl LendingGuest for GatewayLendingGuest {
         }
     }
 
-    async fn answer_heads(&self, list: LentHeadList) -> Vec<Response<OutboundBody>> {
-        let LentHeadList { bucket, keys, detail: _ } = list;
-        let listed = match self.current_identity() {
-            Some(identity) => {
-                self.front.answer_lent_heads(&bucket, &keys, identity, &self.peer).await
-            }
-            None => keys.iter().map(|_| None).collect(),
+    async fn answer_heads(
+        &self,
+        list: LentHeadList,
+        sink: &mut (dyn HeadListSink<OutboundBody> + Send),
+    ) {
+        let left: Vec<usize> = match self.current_identity() {
+            Some(identity) => self.front.answer_lent_heads(&list, identity, &self.peer, sink).await,
+            None => (0..list.keys.len()).collect(),
         };
-        let bucket = &bucket;
-        let single = |(key, listed): (String, Option<Response<OutboundBody>>)| async move {
-            match listed {
-                Some(answer) => answer,
-                None => {
-                    let (method, bucket) = (LentReadMethod::Head, bucket.clone());
-                    let head = LentReadRequest { method, bucket, key, headers: Vec::new() };
-                    self.answer_read(head).await
-                }
+        let ask = |at: usize| {
+            let (bucket, key) = (list.bucket.clone(), list.keys[at].clone());
+            let head =
+                LentReadRequest { method: LentReadMethod::Head, bucket, key, headers: Vec::new() };
+            async move {
+                // Nobody closes it.
+                let _turn = self.singles.acquire().await;
+                (at, self.answer_read(head).await)
             }
         };
-        let answers = keys.into_iter().zip(listed).map(single);
-        futures::stream::iter(answers).buffered(SINGLE_HEADS_MAX).collect().await
+        let mut answers =
+            futures::stream::iter(left.into_iter().map(ask)).buffer_unordered(SINGLE_HEADS_MAX);
+        while let Some((at, answer)) = answers.next().await {
+            sink.take_head(at, answer);
+        }
     }
 }
 

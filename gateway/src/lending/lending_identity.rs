@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use prometheus::IntGauge;
 use time::OffsetDateTime;
+use tokio::sync::Semaphore;
 use verbs3_doors::WaitingGuest;
 use verbs3_lending::LendingHost;
 use verbs3_lending_protocol::{IdentityClaim, LendingRefusal, ProofText};
@@ -25,6 +26,7 @@ pub(super) struct LendingIdentities {
     pub(super) identities: Arc<IdentityStore>,
     pub(super) socket_path: String,
     pub(super) clock_skew_max: Duration,
+    pub(super) reads_in_flight_max: usize,
     pub(super) clients: TenantPlaces,
     pub(super) memory: TenantPlaces,
     pub(super) known: Arc<KnownConnections>,
@@ -69,6 +71,7 @@ impl LendingHost for LendingIdentities {
             proven: identity,
             peer: ConnectionPeer { progress: ClientProgress::new(), caller },
             memory: self.memory.clone(),
+            singles: Semaphore::new(self.reads_in_flight_max),
             _place: place,
         })
     }

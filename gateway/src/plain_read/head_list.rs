@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use s3s::{HttpResponse, S3Result};
 use verbs3_client::OpenOutcome;
 
-use super::plain_request::{PlainTarget, are_plain_names};
-use super::{PlainReadRoute, build_response, note_target};
+use super::plain_request::are_plain_names;
+use super::{PlainReadRoute, build_response};
 use crate::auth::AuthIdentity;
 use crate::exchange::HttpExchange;
 use crate::mount::MountedBucket;
@@ -49,18 +49,16 @@ impl PlainReadRoute {
         outcomes
     }
 
-    /// Answers one HEAD of a list by what the tier has said of its object. `None`: the tier can't
-    /// help.
+    /// Answers one HEAD of a list, whose target is noted, by what the tier has said of its object.
     pub async fn answer_head(
         &self,
         exchange: &HttpExchange,
         mount: &Arc<MountedBucket>,
-        plain: &PlainTarget<'_>,
+        key: &str,
         outcome: OpenOutcome,
-    ) -> Option<S3Result<HttpResponse>> {
-        note_target(plain, exchange);
+    ) -> S3Result<HttpResponse> {
         exchange.entered.store(true, Ordering::Relaxed);
-        let judged = self.reader.judge_head(&exchange.cx, mount, plain.key, outcome).await?;
-        Some(judged.map(|answer| build_response(answer, true)))
+        let answer = self.reader.judge_head(&exchange.cx, mount, key, outcome).await?;
+        Ok(build_response(answer, true))
     }
 }

@@ -6,10 +6,14 @@ use s3s::S3Result;
 use verbs3_client::{HeadListRequest, OpenOutcome};
 use verbs3_protocol::TenantTag;
 
+use super::answers;
 use super::tier_answer::{FoundObject, TierAnswer, describe_object};
 use super::{ObjectReader, ReadOpenFailure, ReadOpenOutcome, ReadRequestPlan, absence_age_ms_max};
 use crate::mount::MountedBucket;
 use crate::request::RequestContext;
+
+/// What a client is told whose HEAD the tier can't answer after all.
+const NO_ANSWER: &str = "the cache could not answer; try again";
 
 impl ObjectReader {
     /// Asks the homes about objects, by the client's keys. Returns outcomes in their order. `None`:
@@ -20,36 +24,46 @@ impl ObjectReader {
         keys: &[&str],
         tenant: Option<TenantTag>,
     ) -> Vec<Option<OpenOutcome>> {
+        let (attributes_age_ms_max, absence_age_ms_max) =
+            (mount.attributes.age_ms_max(), absence_age_ms_max(mount));
+        if keys.is_empty() || (attributes_age_ms_max == 0 && absence_age_ms_max == 0) {
+            // Homes have to ask the store for each.
+            return keys.iter().map(|_| None).collect();
+        }
         let request = HeadListRequest {
             volume: mount.volume.clone(),
             keys: keys.iter().map(|key| mount.object_key(key).key).collect(),
-            attributes_age_ms_max: mount.attributes.age_ms_max(),
-            absence_age_ms_max: absence_age_ms_max(mount),
+            attributes_age_ms_max,
+            absence_age_ms_max,
             tenant,
         };
         self.shared.tier.open_heads(&request).await
     }
 
-    /// Makes the answer to a HEAD of what the tier has said of its object. `None`: the tier can't
-    /// help.
+    /// Makes the answer to a HEAD without conditions of what the tier has said of its object.
     pub(crate) async fn judge_head(
         &self,
         cx: &Arc<RequestContext>,
         mount: &Arc<MountedBucket>,
         key: &str,
         outcome: OpenOutcome,
-    ) -> Option<S3Result<TierAnswer>> {
+    ) -> S3Result<TierAnswer> {
         let found = match outcome {
             OpenOutcome::Found(found) => FoundObject::from_tier(*found),
-            OpenOutcome::Absent(absent) => return Some(Err(self.tell_absence(cx, mount, absent))),
-            OpenOutcome::Ufs(_) | OpenOutcome::Bypass(_) => return None,
+            OpenOutcome::Absent(absent) => return Err(self.tell_absence(cx, mount, absent)),
+            OpenOutcome::Ufs(answer) => return Err(answers::of_worker(cx, mount, answer)),
+            // A list has no such outcome; its objects are asked for by themselves.
+            OpenOutcome::Bypass(_) => return Err(answers::slow_down(NO_ANSWER)),
         };
         let plan = ReadRequestPlan::of_plain(key, None, false);
         let object = Arc::new(mount.object_key(key));
         match self.judge_opened(cx, mount, &plan, &object, found, false).await {
-            Ok(ReadOpenOutcome::Object(opened)) => Some(Ok(describe_object(&plan, opened, None))),
-            Ok(ReadOpenOutcome::Bypass) | Err(ReadOpenFailure::VersionGone) => None,
-            Err(ReadOpenFailure::Answer(error)) => Some(Err(error)),
+            Ok(ReadOpenOutcome::Object(opened)) => Ok(describe_object(&plan, opened, None)),
+            Err(ReadOpenFailure::Answer(error)) => Err(error),
+            // Only bytes can show that a version is gone, and a HEAD reads none.
+            Ok(ReadOpenOutcome::Bypass) | Err(ReadOpenFailure::VersionGone) => {
+                Err(answers::slow_down(NO_ANSWER))
+            }
         }
     }
 }

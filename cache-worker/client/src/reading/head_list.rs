@@ -65,7 +65,8 @@ impl ObjectOpener {
         }
         let mut calls = Vec::new();
         for (home, group) in map.by_home(&request.volume, asked) {
-            if !home.health.admit_call(Instant::now()) {
+            // A list is no trial of a home that rests: the opens that follow are.
+            if !home.health.is_up() {
                 continue;
             }
             let mut group = group.into_iter().peekable();
@@ -149,6 +150,9 @@ impl ObjectOpener {
             }
             (Ok(_), None) => Vec::new(),
             (Err(error), _) => {
+                if matches!(error, QuestionError::Refused(_)) {
+                    home.health.note_success();
+                }
                 tracing::debug!(worker = %home.id, %error, "a home did not answer a list of heads");
                 Vec::new()
             }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     BlockGeometry, ByteRange, ContentVersion, Epoch, HeadAttributes, KeyHash, ListedAttributes,
-    ObjectKey, ObjectVolume, ReadSource, StandingQuestion, WorkerQuestion,
+    ObjectKey, ObjectVolume, ReadSource, RefusalKind, StandingQuestion, WorkerQuestion,
 };
 
 fn context() -> TraceContext {
@@ -101,6 +101,9 @@ fn an_envelope_is_laid_out_as_the_handshakes_version_says() {
         .map(|tenant| WorkerRequest::Standing.for_tenant(None, tenant).encode().to_vec());
     assert_eq!(plain, [0, 0, 9]);
     assert_eq!(tagged, [0, 1, 2, b'a', b'b', 3, 9]);
+    let refused =
+        WorkerReply::Refused(WorkerRefusal { kind: RefusalKind::Busy, reason: "r".into() });
+    assert_eq!(refused.encode()[0], 12, "the last kind of reply: each one before it counts");
 }
 
 /// What places an object, and guards its attributes. If this fails, raise `PROTOCOL_VERSION`, too.

@@ -282,6 +282,27 @@ async fn a_reader_that_leaves_ends_the_request_at_the_border() {
 }
 
 #[tokio::test]
+async fn a_reader_far_ahead_does_not_wait_for_one_that_takes_nothing() {
+    let bed = Bed::with(
+        InProcessMode::Share,
+        32,
+        with_settings(|settings| {
+            settings.fill.request_pause_max = TimePeriod::from_seconds(3600);
+        }),
+    );
+    let stored = stored_in(&bed, BYTES);
+    assert_eq!(bed.read(read_of(&stored, &(0..BYTES), 0)).await.refused(), None);
+    assert!(bed.worker.pages.filler.pages_in_flight() > 0, "the request waits");
+    let got = bed.read(read_of(&stored, &(3 * BLOCK..4 * BLOCK), 3)).await;
+    assert!(got.bytes == stored.content(3 * BLOCK..4 * BLOCK));
+    assert_eq!(bed.store.asked(), (2, 0));
+    // The reader that took nothing goes on where it was, and joins nobody.
+    let rest = BLOCK..BYTES;
+    assert!(read_range(&bed, &stored, rest.clone()).await == stored.content(rest));
+    assert_eq!(bed.store.body_bytes(), BYTES);
+}
+
+#[tokio::test]
 async fn a_request_that_waits_for_its_reader_leaves_its_turn_to_others() {
     let bed = Bed::with(
         InProcessMode::Share,

@@ -10,9 +10,9 @@ use crate::client_options::ClientLendingError;
 use crate::lending_client::LendingClient;
 
 /// How long a head is taken to be. A list whose heads are longer takes a second try.
-const HEAD_BYTES: u64 = 768;
-/// Length of a status.
-const STATUS_BYTES: u64 = 2;
+const HEAD_BYTES: u64 = 1024;
+/// Length of a status, and of the number of its name.
+const STATUS_BYTES: u64 = 3;
 
 /// The place of a list's names among all that were asked for.
 struct ListedNames {

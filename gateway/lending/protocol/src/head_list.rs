@@ -101,37 +101,53 @@ impl LentHeadList {
     }
 }
 
-/// Appends the answer to one name where statuses are told.
-pub fn append_status(body: &mut Vec<u8>, status: u16) {
-    body.extend(status.to_le_bytes());
+/// Encodes the answer to the name at `index` of a list: its status, and its encoded [`AnswerHead`]
+/// where heads are told. Answers lie in the body one behind the other, in any order. `None`: the
+/// head is too long.
+pub fn encode_listed(index: u8, status: u16, head: Option<&[u8]>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(7 + head.map_or(0, <[u8]>::len));
+    bytes.push(index);
+    bytes.extend(status.to_le_bytes());
+    if let Some(head) = head {
+        bytes.extend(u32::try_from(head.len()).ok()?.to_le_bytes());
+        bytes.extend(head);
+    }
+    Some(bytes)
 }
 
-/// Appends the answer to one name where heads are told: an encoded [`AnswerHead`] after its length.
-/// `None`: it is too long.
-pub fn append_head(body: &mut Vec<u8>, head: &[u8]) -> Option<()> {
-    body.extend(u32::try_from(head.len()).ok()?.to_le_bytes());
-    body.extend(head);
-    Some(())
-}
-
-/// Reads the statuses of a list of `count` names.
+/// Reads the statuses of a list of `count` names, in the order of the names.
 pub fn decode_statuses(body: &[u8], count: usize) -> Result<Vec<u16>, HeadProblem> {
-    let (statuses, rest) = body.as_chunks::<2>();
-    if statuses.len() != count || !rest.is_empty() {
+    decode_listed(body, count, |_, status| Some(status))
+}
+
+/// Reads the heads of a list of `count` names, in the order of the names.
+pub fn decode_heads(body: &[u8], count: usize) -> Result<Vec<AnswerHead>, HeadProblem> {
+    decode_listed(body, count, |reader, status| {
+        let bytes = reader.take_u32()?;
+        let head = AnswerHead::decode_head(reader.take_bytes(bytes as usize)?).ok()?;
+        (head.status == status).then_some(head)
+    })
+}
+
+fn decode_listed<'a, T>(
+    body: &'a [u8],
+    count: usize,
+    decode: impl Fn(&mut WireReader<'a>, u16) -> Option<T>,
+) -> Result<Vec<T>, HeadProblem> {
+    let mut reader = WireReader::new(body);
+    let mut listed: Vec<Option<T>> = (0..count).map(|_| None).collect();
+    let mut take_one = || {
+        let ([index], status) = (reader.take_array()?, reader.take_u16()?);
+        let place = listed.get_mut(usize::from(index)).filter(|place| place.is_none())?;
+        *place = Some(decode(&mut reader, status)?);
+        Some(())
+    };
+    (0..count).try_for_each(|_| take_one()).ok_or(HeadProblem)?;
+    if !reader.is_empty() {
         return Err(HeadProblem);
     }
-    Ok(statuses.iter().map(|status| u16::from_le_bytes(*status)).collect())
-}
-
-/// Reads the heads of a list of `count` names.
-pub fn decode_heads(body: &[u8], count: usize) -> Result<Vec<AnswerHead>, HeadProblem> {
-    let mut reader = WireReader::new(body);
-    let mut heads = Vec::with_capacity(count.min(LISTED_NAMES_MAX));
-    for _ in 0..count {
-        let bytes = reader.take_u32().and_then(|bytes| reader.take_bytes(bytes as usize));
-        heads.push(AnswerHead::decode_head(bytes.ok_or(HeadProblem)?)?);
-    }
-    if reader.is_empty() { Ok(heads) } else { Err(HeadProblem) }
+    // Each of as many answers has found a place of its own.
+    Ok(listed.into_iter().flatten().collect())
 }
 
 #[cfg(test)]
@@ -192,22 +208,29 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_back_as_they_were() {
-        let mut body = Vec::new();
-        [200, 404].into_iter().for_each(|status| append_status(&mut body, status));
-        assert_eq!(decode_statuses(&body, 2).unwrap(), [200, 404]);
-        assert!(decode_statuses(&body, 1).is_err() && decode_statuses(&body[..3], 1).is_err());
-        let mut body = Vec::new();
-        for status in [200, 404] {
-            let pairs = [("etag", b"\"e\"".as_slice())];
-            let head = AnswerHead::encode_head(status, pairs.into_iter()).unwrap();
-            append_head(&mut body, &head).unwrap();
+    fn answers_come_back_in_the_order_of_the_names() {
+        let answers = [(1, 404), (0, 200)];
+        let statuses: Vec<u8> = answers
+            .into_iter()
+            .flat_map(|(index, status)| encode_listed(index, status, None).unwrap())
+            .collect();
+        assert_eq!(decode_statuses(&statuses, 2).unwrap(), [200, 404]);
+        let heads: Vec<u8> = answers
+            .into_iter()
+            .flat_map(|(index, status)| {
+                let pairs = [("etag", b"\"e\"".as_slice())];
+                let head = AnswerHead::encode_head(status, pairs.into_iter()).unwrap();
+                encode_listed(index, status, Some(&head)).unwrap()
+            })
+            .collect();
+        let decoded = decode_heads(&heads, 2).unwrap();
+        assert_eq!((decoded[1].status, decoded[1].headers.len()), (404, 1));
+        for (end, count) in [(heads.len(), 1), (heads.len(), 3), (heads.len() - 1, 2)] {
+            assert!(decode_heads(&heads[..end], count).is_err(), "{end} {count}");
         }
-        let heads = decode_heads(&body, 2).unwrap();
-        assert_eq!((heads[1].status, heads[1].headers.len()), (404, 1));
-        for (end, count) in [(body.len(), 1), (body.len(), 3), (body.len() - 1, 2)] {
-            assert!(decode_heads(&body[..end], count).is_err(), "{end} {count}");
-        }
+        // No name has two answers, and none goes without.
+        let twice = encode_listed(0, 200, None).unwrap().repeat(2);
+        assert!(decode_statuses(&twice, 2).is_err() && decode_statuses(&twice, 1).is_err());
     }
 
     proptest! {

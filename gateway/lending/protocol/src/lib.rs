@@ -18,8 +18,8 @@ pub use handshake::{
     LendingVerdict, MemoryOffer,
 };
 pub use head_list::{
-    HeadDetail, LISTED_NAMES_MAX, LentHeadList, LentRequest, append_head, append_status,
-    decode_heads, decode_statuses,
+    HeadDetail, LISTED_NAMES_MAX, LentHeadList, LentRequest, decode_heads, decode_statuses,
+    encode_listed,
 };
 pub use lent_mapping::{LentMapping, OutsideMemory};
 pub use proof_text::{ProofText, SIGNED_TERMINATION};
