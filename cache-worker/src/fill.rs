@@ -14,6 +14,7 @@ mod following_runs;
 mod neighbour_pages;
 mod page_claim;
 mod request_extent;
+mod run_completion;
 mod store_stream;
 mod store_turns;
 

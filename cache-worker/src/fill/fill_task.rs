@@ -15,6 +15,7 @@ use super::body_writer::UnfilledCells;
 use super::fill_error::PageFillError;
 use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest, RunPage};
 use super::following_runs::{FollowingRun, FollowingRuns};
+use super::run_completion::RunCompletionGuard;
 use super::store_stream::StoreStream;
 use super::{FillTarget, PageFiller, StoreReadBytes, UfsReadPermit};
 use crate::memory::MemoryUrgency;
@@ -204,57 +205,14 @@ impl PageFiller {
 
     /// Removes the run's pages from index `from` on from the table, unless a later run has begun to
     /// fill them.
-    fn take_out(&self, target: &FillTarget, block: BlockIndex, run: &PageFillRun, from: usize) {
+    pub(super) fn take_out(
+        &self,
+        target: &FillTarget,
+        block: BlockIndex,
+        run: &PageFillRun,
+        from: usize,
+    ) {
         let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
         run.take_out_of(&mut flights, from);
-    }
-}
-
-/// A guard that notifies a run's waiters of its end, also when the task is dropped.
-pub(super) struct RunCompletionGuard<'a> {
-    filler: &'a PageFiller,
-    target: &'a FillTarget,
-    pub(super) block: BlockIndex,
-    pub(super) run: &'a PageFillRun,
-    settled: bool,
-}
-
-impl<'a> RunCompletionGuard<'a> {
-    pub(super) fn new(
-        filler: &'a PageFiller,
-        target: &'a FillTarget,
-        block: BlockIndex,
-        run: &'a PageFillRun,
-    ) -> Self {
-        Self { filler, target, block, run, settled: false }
-    }
-
-    pub(super) fn settle_run(mut self, filled: Result<(), PageFillError>) {
-        self.settled = true;
-        self.release_pages();
-        if let Err(failure) = filled {
-            tracing::debug!(
-                object = %self.target.object, block = self.block.0, ?failure,
-                "fill ended early"
-            );
-            self.run.fail_pages(0, failure);
-        }
-        self.run.release_unfinished();
-    }
-
-    /// Pages that were not filled leave the table before anyone is notified. Later readers then
-    /// start a new fill.
-    fn release_pages(&self) {
-        self.filler.take_out(self.target, self.block, self.run, 0);
-    }
-}
-
-impl Drop for RunCompletionGuard<'_> {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.release_pages();
-            self.run.fail_pages(0, PageFillError::Stopping);
-            self.run.release_unfinished();
-        }
     }
 }

@@ -15,7 +15,7 @@ use verbs3_protocol::BlockIndex;
 use super::body_writer::UnfilledCells;
 use super::fill_error::PageFillError;
 use super::fill_run::{FillRunOrigin, PageFillRun};
-use super::fill_task::RunCompletionGuard;
+use super::run_completion::RunCompletionGuard;
 use super::store_stream::StoreStream;
 use super::{FillTarget, PageFiller};
 
