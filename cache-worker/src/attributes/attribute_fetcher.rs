@@ -219,19 +219,17 @@ impl AttributeFetcher {
             // If a former owner has the pages, only a HEAD is sent. The pages then come from that
             // owner.
             Some(get) if !self.filler.former_holds(subject, *get.range.start()).await => {
+                let guessed = || self.guess_length(subject, get).filter(|_| plan.needs.checksums);
                 let range = get.range.clone();
-                let guessed = || self.guess_length(subject, get);
                 match plan.whole.or_else(guessed) {
-                    Some(bytes) if plan.whole.is_some() || plan.needs.checksums => {
-                        self.ask_whole(check, range, bytes).await
+                    Some(bytes) => self.ask_whole(check, range, bytes).await,
+                    // All that there is of these bytes is wanted, so no guess asks for too much.
+                    None if get.to_end => {
+                        let last = self.sizes.possible_limit(&subject.object) - 1;
+                        let range = *range.start()..=last.max(*range.end());
+                        self.ask_get(check, range).await
                     }
-                    // All that there is of these bytes is wanted, so the guess can't ask for too
-                    // much.
-                    Some(bytes) if get.to_end => {
-                        let last = (bytes - 1).max(*range.end());
-                        self.ask_get(check, 0..=last).await
-                    }
-                    Some(_) | None => self.ask_get(check, range).await,
+                    None => self.ask_get(check, range).await,
                 }
             }
             _ => self.ask_head(check).await,

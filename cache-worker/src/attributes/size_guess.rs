@@ -13,11 +13,14 @@ const FOLDERS: usize = 4096;
 /// connection to the UFS, so one in nine is the most.
 const STREAK_MIN: u8 = 8;
 
+/// Marks a folder whose last large object is less than [`STREAK_MIN`] objects ago.
+const HAS_LARGER: u8 = 0x80;
+
 /// How the last objects of each folder were.
 pub(crate) struct ObjectSizeGuess {
     /// The lengths that objects may fit, ascending: a block's, and the longest request's.
     limits: [u64; 2],
-    /// How many in a row have fitted each limit, up to [`STREAK_MIN`].
+    /// How many in a row have fitted each limit, up to [`STREAK_MIN`], and [`HAS_LARGER`].
     streaks: Vec<[AtomicU8; 2]>,
 }
 
@@ -29,16 +32,30 @@ impl ObjectSizeGuess {
     /// Returns the smallest limit that the object probably fits.
     pub(crate) fn expected_limit(&self, object: &ObjectKey) -> Option<u64> {
         let limits = self.limits.iter().zip(self.streaks_of(object));
-        let fits = |streak: &AtomicU8| streak.load(Ordering::Relaxed) >= STREAK_MIN;
+        let fits = |streak: &AtomicU8| streak.load(Ordering::Relaxed) == STREAK_MIN;
         limits.filter(|(_, streak)| fits(streak)).map(|(limit, _)| *limit).next()
+    }
+
+    /// Returns the largest limit that the object may fit, for all that is known of its folder.
+    pub(crate) fn possible_limit(&self, object: &ObjectKey) -> u64 {
+        let [_, streak] = self.streaks_of(object);
+        let [block_bytes, request_bytes] = self.limits;
+        match streak.load(Ordering::Relaxed) & HAS_LARGER {
+            0 => request_bytes,
+            _ => block_bytes,
+        }
     }
 
     /// Notes the length of an object.
     pub(crate) fn note_length(&self, object: &ObjectKey, bytes: u64) {
         for (limit, streak) in self.limits.iter().zip(self.streaks_of(object)) {
-            let fits = bytes <= *limit;
-            let next = if fits { streak.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-            streak.store(next.min(STREAK_MIN), Ordering::Relaxed);
+            let before = streak.load(Ordering::Relaxed);
+            let next = match before & !HAS_LARGER {
+                _ if bytes > *limit => HAS_LARGER,
+                fitted if fitted + 1 >= STREAK_MIN => STREAK_MIN,
+                _ => before + 1,
+            };
+            streak.store(next, Ordering::Relaxed);
         }
     }
 
@@ -71,6 +88,21 @@ mod tests {
         assert_eq!(sizes.expected_limit(&object("new")), None);
         sizes.note_length(&object("a/b/large"), 101);
         assert_eq!(sizes.expected_limit(&object("a/b/new")), None);
+    }
+
+    #[test]
+    fn a_folder_may_hold_anything_until_one_is_large_and_after_eight_that_are_not() {
+        let sizes = ObjectSizeGuess::new([10, 100]);
+        assert_eq!(sizes.possible_limit(&object("a/new")), 100);
+        sizes.note_length(&object("a/b"), 101);
+        for _ in 0..STREAK_MIN {
+            assert_eq!(sizes.possible_limit(&object("a/new")), 10);
+            sizes.note_length(&object("a/b"), 99);
+        }
+        assert_eq!(sizes.possible_limit(&object("a/new")), 100);
+        assert_eq!(sizes.expected_limit(&object("a/new")), Some(100));
+        sizes.note_length(&object("a/b"), 99);
+        assert_eq!(sizes.expected_limit(&object("a/new")), Some(100));
     }
 
     #[test]
