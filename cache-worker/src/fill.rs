@@ -13,6 +13,7 @@ mod fill_task;
 mod following_runs;
 mod neighbour_pages;
 mod page_claim;
+mod page_install;
 mod request_extent;
 mod run_completion;
 mod store_stream;
@@ -53,6 +54,7 @@ pub(crate) struct VolumeSource {
 }
 
 /// The object version that pages are filled from.
+#[derive(Clone)]
 pub(crate) struct FillTarget {
     pub(crate) source: Arc<VolumeSource>,
     pub(crate) object: ObjectKey,

@@ -37,7 +37,7 @@ pub use coordination::{MapActivation, NotedWrite};
 pub use disk::{DiskError, DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
 pub use settings::{
     WorkerFillSettings, WorkerIndexSettings, WorkerLeasesSettings, WorkerNeighboursSettings,
-    WorkerSettings, WorkerWritesSettings,
+    WorkerPopulateSettings, WorkerSettings, WorkerWritesSettings,
 };
 pub use volumes::WorkerVolumes;
 pub use worker::{CacheWorker, WorkerAskers, WorkerError, WorkerParts};

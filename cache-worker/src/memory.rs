@@ -7,6 +7,7 @@ mod ghost_fingerprints;
 mod page_list;
 mod shard;
 mod slab;
+mod staged_pages;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -16,11 +17,16 @@ use verbs3_rdma::arena::{Arena, ArenaCell, CellReader, ExtentId};
 
 use crate::digest::PageKey;
 use crate::metrics::{EvictionReason, WorkerMetrics};
+use crate::settings::WorkerPopulateSettings;
 use crate::tenants::{
     AccountHoldings, AccountSet, EvictionRights, TenantAccount, TenantAccounts, TenantTier,
 };
 pub(crate) use ghost_fingerprints::GhostFingerprints;
 use shard::MemoryTierShard;
+pub(crate) use staged_pages::{
+    ArrivedPages, StageError, StageOwner, StageReservation, StagedPage, StagedPageTable,
+    StagedWrite,
+};
 
 /// A complete page, with the checksum that it got when it was filled.
 #[derive(Clone)]
@@ -86,6 +92,8 @@ pub(crate) struct MemoryTier {
     extent_hand: AtomicU32,
     /// Leased bytes above which cached pages are evicted.
     leased_bytes_target: u64,
+    /// Pages that no version has yet. They are the first to go where no memory is left.
+    staged: Arc<StagedPageTable>,
     tenants: Arc<TenantAccounts>,
     metrics: WorkerMetrics,
 }
@@ -94,6 +102,7 @@ impl MemoryTier {
     pub(crate) fn new(
         arena: Arena,
         fill_reserve: f64,
+        populate: &WorkerPopulateSettings,
         tenants: Arc<TenantAccounts>,
         metrics: WorkerMetrics,
     ) -> Self {
@@ -106,11 +115,16 @@ impl MemoryTier {
         let leased_bytes_target = (capacity_bytes as f64 * (1.0 - fill_reserve)) as u64;
         tenants.set_capacity(TenantTier::Memory, leased_bytes_target, 0);
         let (hand, extent_hand) = (AtomicUsize::new(0), AtomicU32::new(0));
-        Self { arena, shards, hand, extent_hand, leased_bytes_target, tenants, metrics }
+        let staged = StagedPageTable::new(populate, tenants.clone(), metrics.clone());
+        Self { arena, shards, hand, extent_hand, leased_bytes_target, staged, tenants, metrics }
     }
 
     pub(crate) fn page_arena(&self) -> &Arena {
         &self.arena
+    }
+
+    pub(crate) fn staged_pages(&self) -> &Arc<StagedPageTable> {
+        &self.staged
     }
 
     /// Returns the page, if it is held. Counts as a use.
@@ -200,6 +214,11 @@ impl MemoryTier {
         }
         if let Some(cell) = self.arena.allocate_cell(bytes) {
             return Some(cell);
+        }
+        while self.staged.give_up_oldest() {
+            if let Some(cell) = self.arena.allocate_cell(bytes) {
+                return Some(cell);
+            }
         }
         if self.break_up_extent(owner)
             && let Some(cell) = self.arena.allocate_cell(bytes)

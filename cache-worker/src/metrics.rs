@@ -130,6 +130,13 @@ pub(crate) struct WorkerMetrics {
     pub(crate) held_pages: IntGauge,
     /// Bytes of the pages held in memory.
     pub(crate) held_bytes: IntGauge,
+    /// Pages of writes that were taken from gateways, by what became of them.
+    #[metric(labels(end), from_zero)]
+    pub(crate) staged_pages: MetricFamily<StagedEnd, IntCounter>,
+    /// Bytes of pages of writes that are not over yet, and of those on their way here.
+    pub(crate) staged_bytes: IntGauge,
+    /// The configured bound on them: worker.populate.staged_max.
+    pub(crate) staged_bytes_max: IntGauge,
     /// Attributes and absences held.
     pub(crate) attributes_entries: IntGauge,
 
@@ -152,6 +159,8 @@ pub(crate) enum CountedRequest {
     ReadReplica,
     Recalls,
     HeadList,
+    Stage,
+    Settle,
 }
 
 /// What became of a word of the coordinators.
@@ -250,6 +259,24 @@ pub(crate) enum BusyReason {
     OpenWrites,
     LeaseHolders,
     UfsRequests,
+    Staged,
+}
+
+/// What became of a page that a gateway has pushed.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum StagedEnd {
+    /// It belongs to a version now, and is read like any other.
+    Committed,
+    /// Its place in the object was not that of a whole page.
+    Misplaced,
+    /// The gateway gave it up.
+    Discarded,
+    /// Nobody settled it in time.
+    Expired,
+    /// Its memory was needed.
+    Room,
+    /// Its bytes were not those of its checksum.
+    Corrupt,
 }
 
 /// How a warm-up found its bytes.

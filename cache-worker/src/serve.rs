@@ -8,7 +8,9 @@ mod look;
 mod open;
 mod read;
 mod relayed_notice;
+mod settle;
 mod signs_of_life;
+mod stage;
 mod take_over;
 mod warm;
 
@@ -16,9 +18,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_protocol::{
     HeadListMessage, HoldsMessage, HomeAcknowledgement, ObjectLookMessage, ReadMessage, ReadSource,
-    RecallPollMessage, RefusalKind, RequestEnvelope, StandingQuestion, StandingReply, TakeOver,
-    TenantTag, TendMessage, WarmMessage, WorkerQuestion, WorkerRefusal, WorkerReply as Message,
-    WorkerRequest,
+    RecallPollMessage, RefusalKind, RequestEnvelope, SettleMessage, StageMessage, StandingQuestion,
+    StandingReply, TakeOver, TenantTag, TendMessage, WarmMessage, WorkerQuestion, WorkerRefusal,
+    WorkerReply as Message, WorkerRequest,
 };
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
@@ -31,28 +33,38 @@ use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
 use asking_roles::check_asker;
 use signs_of_life::with_signs_of_life;
+use stage::StagingCall;
 
 #[async_trait]
 impl CallService for CacheWorker {
     async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
-        let landing_bytes = request.landing_bytes;
+        let peer = request.peer_name().into();
+        let terms = |account| CallTerms { account, landing_bytes: request.landing_bytes, peer };
         let decoded = RequestEnvelope::decode(&request.message).map_err(ServeRefusal::from);
         let allowed = decoded
             .and_then(|envelope| check_asker(&request, &envelope.question).map(|()| envelope));
         match allowed {
             Ok(RequestEnvelope { trace: None, tenant, question }) => {
-                let account = self.account_of(&question, tenant.as_ref());
-                self.serve_question(question, account, landing_bytes, reply).await;
+                let terms = terms(self.account_of(&question, tenant.as_ref()));
+                self.serve_question(question, terms, reply).await;
             }
             Ok(RequestEnvelope { trace: Some(context), tenant, question }) => {
                 let span = span_name(&question);
-                let account = self.account_of(&question, tenant.as_ref());
-                let serve = self.serve_question(question, account, landing_bytes, reply);
+                let terms = terms(self.account_of(&question, tenant.as_ref()));
+                let serve = self.serve_question(question, terms, reply);
                 self.tracing.serve_traced(&context, span, serve).await;
             }
             Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
+}
+
+/// What a question comes with.
+struct CallTerms {
+    account: TenantAccount,
+    landing_bytes: u64,
+    /// Name of who asks.
+    peer: Box<str>,
 }
 
 /// Where the names of all spans of a worker begin.
@@ -76,6 +88,8 @@ fn span_name(question: &WorkerRequest) -> &'static str {
         WorkerRequest::Holds(_) => "verbs3.worker.holds",
         WorkerRequest::TakeOver(_) => "verbs3.worker.take_over",
         WorkerRequest::HeadList(_) => "verbs3.worker.head_list",
+        WorkerRequest::Stage(_) => "verbs3.worker.stage",
+        WorkerRequest::Settle(_) => "verbs3.worker.settle",
     }
 }
 
@@ -92,7 +106,8 @@ impl CacheWorker {
             | WorkerRequest::HeadList(_)
             | WorkerRequest::Read(_)
             | WorkerRequest::Announce(_)
-            | WorkerRequest::Report(_) => self.tenants.note_request(tenant, now_s()),
+            | WorkerRequest::Report(_)
+            | WorkerRequest::Stage(_) => self.tenants.note_request(tenant, now_s()),
             // Jobs load at the coordinators' word, which names no tenant.
             WorkerRequest::Warm(_) if tenant.is_none() => {
                 self.tenants.note_account(TenantAccount::JOBS, now_s())
@@ -106,10 +121,10 @@ impl CacheWorker {
     async fn serve_question(
         &self,
         question: WorkerRequest,
-        account: TenantAccount,
-        landing_bytes: u64,
+        terms: CallTerms,
         mut reply: ReplySender,
     ) {
+        let CallTerms { account, landing_bytes, peer } = terms;
         match question {
             WorkerRequest::Open(open) => self.serve_open(open, account, landing_bytes, reply).await,
             WorkerRequest::Read(read) => self.serve_read(read, account, landing_bytes, reply).await,
@@ -165,6 +180,15 @@ impl CacheWorker {
             WorkerRequest::TakeOver(block) => {
                 let answer = self.answer_take_over(block).await;
                 self.send_answer::<TakeOver>(answer, reply).await;
+            }
+            WorkerRequest::Stage(stage) => {
+                let staging = StagingCall { account, peer };
+                let answer = self.answer_stage(stage, staging, &mut reply).await;
+                self.send_answer::<StageMessage>(answer, reply).await;
+            }
+            WorkerRequest::Settle(settle) => {
+                let answer = self.answer_settle(settle, peer);
+                self.send_answer::<SettleMessage>(answer, reply).await;
             }
         }
     }

@@ -5,10 +5,11 @@ use std::ops::Range;
 use verbs3_certificates::NodeRole;
 use verbs3_protocol::{
     BlockGeometry, ContentVersion, DecodeError, Epoch, LOOKED_OBJECTS_MAX, ObjectVolume,
-    RefusalKind, TENDED_BLOCKS_MAX, WorkerRefusal,
+    RefusalKind, SETTLED_TOKENS_MAX, TENDED_BLOCKS_MAX, WorkerRefusal,
 };
 
 use crate::fill::PageFillError;
+use crate::memory::StageError;
 use crate::standing::StandingError;
 
 /// A refusal: the reply to a request that is not served.
@@ -80,6 +81,22 @@ pub(crate) enum ServeRefusal {
     RecallsPending,
     #[error("an answer of {0} bytes is too large to pass on")]
     LargeAnswer(usize),
+    #[error(
+        "{pages} pages of {bytes} bytes in all from page {first_page} on; name whole pages of one block"
+    )]
+    StagedRange { first_page: u16, pages: usize, bytes: u32 },
+    #[error("{0} tokens in one message; name 1 to {SETTLED_TOKENS_MAX}")]
+    TokenCount(usize),
+    #[error("block {0} belongs to another worker")]
+    OtherOwner(u32),
+    #[error("page {0} has other bytes than its checksum says")]
+    OtherBytes(u16),
+    #[error("the gateway did not push its pages")]
+    NothingPushed,
+    #[error("there is no memory for pages of writes now; raise worker.memory.capacity")]
+    NoStageMemory,
+    #[error(transparent)]
+    Stage(#[from] StageError),
     #[error(transparent)]
     Fill(#[from] PageFillError),
     /// Refused by a check that several requests wait for.
@@ -100,7 +117,12 @@ impl ServeRefusal {
             | Self::OutsideBlock { .. }
             | Self::NotWholePages { .. }
             | Self::ShortLanding { .. }
-            | Self::WarmedUnversioned => RefusalKind::Malformed,
+            | Self::WarmedUnversioned
+            | Self::StagedRange { .. }
+            | Self::TokenCount(_)
+            | Self::OtherBytes(_)
+            | Self::Stage(StageError::OtherOwner) => RefusalKind::Malformed,
+            Self::OtherOwner(_) => RefusalKind::NotHeld,
             Self::OtherRole { .. } => RefusalKind::Denied,
             Self::OtherGeometry { own, .. } => RefusalKind::GeometryMismatch(*own),
             Self::OtherMap { own, .. } => RefusalKind::WrongEpoch(*own),
@@ -113,7 +135,12 @@ impl ServeRefusal {
             Self::TooManyChecks
             | Self::TooManyWrites
             | Self::TooManyHolders
-            | Self::RecallsPending => RefusalKind::Busy,
+            | Self::RecallsPending
+            | Self::NothingPushed
+            | Self::NoStageMemory
+            | Self::Stage(StageError::Off | StageError::Bytes | StageError::Writes) => {
+                RefusalKind::Busy
+            }
             Self::Fill(failure) => failure.refusal_kind(),
             Self::Check(refusal) => refusal.kind.clone(),
         }

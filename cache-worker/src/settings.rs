@@ -54,6 +54,9 @@ pub struct WorkerSettings {
     /// How writes are ordered.
     #[setting(table)]
     pub writes: WorkerWritesSettings,
+    /// What gateways may push while they write (populate on write).
+    #[setting(table)]
+    pub populate: WorkerPopulateSettings,
     /// What gateways may answer without asking this worker.
     #[setting(table)]
     pub leases: WorkerLeasesSettings,
@@ -206,6 +209,25 @@ pub struct WorkerWritesSettings {
     /// Keys that one message may name: a batch delete has up to 1000.
     #[setting(default = 1000, range = 1..=1000)]
     pub keys_per_message_max: u32,
+}
+
+/// The `[worker.populate]` table (docs/populate.md). Gateways push the pages of a write here while it
+/// goes to the store; they are read once the store has answered. Whoever can do that can write any
+/// bytes into the cache (docs/security.md), so it is off unless it is asked for.
+#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerPopulateSettings {
+    /// Memory, of `worker.memory.capacity`, for pages of writes that are not over yet; `"0B"`: none
+    /// are taken. They are given up first where memory has run out.
+    #[setting(default = "0B", range = "0B"..="1TiB")]
+    pub staged_max: ByteSize,
+    /// How long after its last page a write may end. A multipart upload has to be completed so long
+    /// after each of its parts.
+    #[setting(default = "5m", range = "1s"..="1h")]
+    pub staged_for: TimePeriod,
+    /// Bodies (a PUT, or one part of an upload) that pages are kept of at once.
+    #[setting(default = 16_384, range = 1..=1_000_000)]
+    pub writes_max: u32,
 }
 
 /// The `[worker.neighbours]` table. After a change of the map, the new owner of a block asks its

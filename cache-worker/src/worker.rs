@@ -139,7 +139,8 @@ impl CacheWorker {
         registry: &Registry,
         clock: Arc<dyn WorkerClock>,
     ) -> Result<Arc<Self>, WorkerError> {
-        let WorkerSettings { fill, disk, index, writes, leases, neighbours, .. } = settings;
+        let WorkerSettings { fill, disk, index, writes, leases, neighbours, populate, .. } =
+            settings;
         let WorkerParts { geometry, askers, arena, volumes } = parts;
         let (cell_bytes, page_bytes) = (arena.cell_bytes_max(), geometry.page_bytes);
         if cell_bytes < page_bytes as usize {
@@ -151,7 +152,8 @@ impl CacheWorker {
         let warming = WarmupLimiter::new(fill, geometry, capacity_bytes, metrics.clone());
         let rules = TenantRules::from_settings(&settings.tenants);
         let tenants = Arc::new(TenantAccounts::new(rules, metrics.tenants.clone()));
-        let memory = MemoryTier::new(arena, fill.reserve, tenants.clone(), metrics.clone());
+        let memory =
+            MemoryTier::new(arena, fill.reserve, populate, tenants.clone(), metrics.clone());
         let tiers = open_tiers(disk, geometry, Arc::new(memory), tenants.clone(), registry)?;
         let digests = tiers.digests.clone();
         let runtime = WorkerRuntime {
@@ -328,6 +330,7 @@ impl CacheWorker {
         // Anew: the sweep takes time, in which more may be recorded.
         self.home.end_prefix_doubts(self.clock.now());
         self.home.grants.sweep_expired(now);
+        self.pages.filler.memory_tier().staged_pages().sweep_expired(now);
         let (leases, holders) = self.home.grants.lease_and_holder_counts();
         self.metrics.leases_held.set(leases as i64);
         self.metrics.lease_holders.set(holders as i64);

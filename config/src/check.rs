@@ -55,6 +55,7 @@ pub(crate) fn check_config(
         store_identity::check_own_endpoint(ufs, gateway.listen, &mut findings);
     }
     mount::check_mounts(mount, ufs, roles, &mut findings);
+    mount::check_copies_are_taken(mount, &worker.populate, roles, &mut findings);
     let lease = coordinator.lease;
     gateway::check_announcements(&gateway.tier, cluster, lease, roles, &mut findings);
     gateway::check_gateway(gateway, cluster, roles, &mut findings);

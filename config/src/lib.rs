@@ -24,7 +24,7 @@ pub use cluster_tls::{ClusterTlsFiles, ClusterTlsMode, ClusterTlsSettings};
 pub use dev::DevSettings;
 pub use environment::EnvironmentLayer;
 pub use layers::{CommandFlag, ConfigLayers, LoadedConfig, load_config, roles_in};
-pub use mount::{AttributesTtl, CoherenceSetting, MountSettings};
+pub use mount::{AttributesTtl, CoherenceSetting, MountSettings, PopulateSetting};
 pub use process::{LogFormat, LogSettings, ProcessSettings};
 pub use process_role::ProcessRole;
 pub use root::RootSettings;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use verbs3_settings::{SettingsTable, TimePeriod};
+use verbs3_settings::{ByteSize, SettingsTable, TimePeriod};
 
 /// One `[[mount]]` entry.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
@@ -44,6 +44,14 @@ pub struct MountSettings {
     /// all the same, for gateways that cache what this mount shows.
     #[setting(default = true)]
     pub cached: bool,
+    /// `"on"`: what is written goes to the store and, as a copy, to the workers that own its blocks,
+    /// so that reading it back takes nothing from the store (docs/populate.md). Workers have to
+    /// take it: `worker.populate.staged_max`.
+    #[setting(default = "off")]
+    pub populate_on_write: PopulateSetting,
+    /// Longest object that is copied.
+    #[setting(default = "64GiB", range = "1B"..="16TiB")]
+    pub populate_max: ByteSize,
 }
 
 /// How long cached attributes are believed.
@@ -64,7 +72,20 @@ pub enum CoherenceSetting {
     Ttl,
 }
 
+/// Whether writes are copied to workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PopulateSetting {
+    Off,
+    On,
+}
+
 impl MountSettings {
+    /// The longest object that is copied to workers while it is written; `None`: none is.
+    pub fn populate_bytes_max(&self) -> Option<u64> {
+        (self.populate_on_write == PopulateSetting::On).then_some(self.populate_max.0)
+    }
+
     /// Every bucket of the UFS under its own name.
     pub fn is_wildcard(&self) -> bool {
         self.name == "*"

@@ -32,8 +32,9 @@ use crate::settings::GatewaySettings;
 use crate::store_rates::StoreRates;
 use crate::tenant_metrics::SharedResource;
 use crate::tenant_places::{SharingRules, TenantPlaces};
-use crate::write::HomeNotifier;
 use crate::write::body_budget::BodyBudget;
+use crate::write::populate::{PopulateMetrics, WritePopulator};
+use crate::write::{HomeNotifier, PopulateTier};
 
 /// What a gateway is made of besides its settings and its tier.
 pub struct GatewayParts<'a> {
@@ -43,6 +44,12 @@ pub struct GatewayParts<'a> {
     pub preload: Option<Arc<dyn PreloadJobs>>,
     pub admin_limits: AdminLimits,
     pub registry: &'a Registry,
+}
+
+/// Who is told of writes, and who gets copies of them.
+struct WriteParts {
+    homes: Arc<dyn HomeNotifier>,
+    populate: Option<Arc<dyn PopulateTier>>,
 }
 
 /// A gateway. Serves until [`GatewayService::shutdown`].
@@ -70,25 +77,33 @@ impl GatewayService {
         tier: Arc<CacheTierClient>,
     ) -> Result<Self, prometheus::Error> {
         let reader = ObjectReader::new(settings, tier.clone(), parts.registry)?;
-        Self::from_parts(settings, parts, Some(reader), Arc::new(tier))
+        let populate: Arc<dyn PopulateTier> = Arc::new(tier.clone());
+        Self::from_parts(
+            settings,
+            parts,
+            Some(reader),
+            WriteParts { homes: Arc::new(tier), populate: Some(populate) },
+        )
     }
 
     /// Makes a gateway whose reads go to the UFS, and which tells another kind of homes of its
-    /// writes.
+    /// writes, and copies them to another kind of tier, if any.
     pub fn without_tier(
         settings: &GatewaySettings,
         parts: GatewayParts<'_>,
         homes: Arc<dyn HomeNotifier>,
+        populate: Option<Arc<dyn PopulateTier>>,
     ) -> Result<Self, prometheus::Error> {
-        Self::from_parts(settings, parts, None, homes)
+        Self::from_parts(settings, parts, None, WriteParts { homes, populate })
     }
 
     fn from_parts(
         settings: &GatewaySettings,
         parts: GatewayParts<'_>,
         reader: Option<ObjectReader>,
-        homes: Arc<dyn HomeNotifier>,
+        writes: WriteParts,
     ) -> Result<Self, prometheus::Error> {
+        let WriteParts { homes, populate } = writes;
         let GatewayParts { mounts, identities, preload, admin_limits, registry } = parts;
         let metrics = Arc::new(GatewayHttpMetrics::new(registry)?);
         let admin_metrics = Arc::new(AdminMetrics::new(registry)?);
@@ -109,11 +124,16 @@ impl GatewayService {
         };
         let cors = Arc::new(CorsResponder::new(mounts.clone(), asking, metrics.clone()));
         let rights = RightsJudge { mounts: mounts.clone(), metrics: metrics.clone() };
+        let populate_metrics = PopulateMetrics::new(registry)?;
+        let populator = populate.map(|tier| {
+            WritePopulator::new(&settings.populate, tier, tasks.clone(), populate_metrics)
+        });
         let core = OperationCore {
             mounts: mounts.clone(),
             rights,
             homes,
             reader,
+            populator,
             metrics: metrics.clone(),
             cors: cors.clone(),
             bucket_lists: BucketLists::new(mounts.distinct_stores()),

@@ -39,4 +39,7 @@ pub use settings::{
     GatewayTimeoutsSettings, GatewayTlsSettings,
 };
 pub use verbs3_certificates::{TlsError, TlsFiles};
-pub use write::{HomeNotifier, HomeUnreachable, NoticeRoute, WriteAnnouncement};
+pub use write::{
+    GatewayPopulateSettings, HomeNotifier, HomeUnreachable, NoticeRoute, PopulateTier,
+    WriteAnnouncement,
+};

@@ -12,6 +12,7 @@ use crate::operation_table;
 use crate::read::metrics::ReadMetrics;
 use crate::request::{BytesOrigin, ReadVerdict};
 use crate::tenant_metrics::TenantMetrics;
+use crate::write::populate::PopulateMetrics;
 
 /// Seconds of whole requests, from 100 µs (a hot 4 KiB GET) to 5 minutes (a large body).
 const SECONDS: [f64; 14] =
@@ -23,6 +24,7 @@ pub fn describe_metrics() -> Vec<MetricsTableDescription> {
         AdminMetrics::describe_table(),
         GatewayHttpMetrics::describe_table(),
         LendingMetrics::describe_table(),
+        PopulateMetrics::describe_table(),
         ReadMetrics::describe_table(),
         TenantMetrics::describe_table(),
     ]

@@ -80,6 +80,8 @@ pub struct MountedBucket {
     /// `false`: everything goes to the UFS, and nothing is asked of the tier. Homes are still told
     /// of writes.
     pub cached: bool,
+    /// Longest object whose pages go to workers while it is written. `None`: no writes are copied.
+    pub populate_bytes_max: Option<u64>,
 }
 
 impl MountedBucket {

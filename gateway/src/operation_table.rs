@@ -11,7 +11,7 @@
 //!   change of an object's bytes, existence or attributes is announced.
 //! - *way*: `bypass` goes straight to the UFS; `cached` through the cache tier; `verified` has a
 //!   body that is checked on its way; `listed` tells the homes what the answer showed; `copied`,
-//!   `batch` and `mounts` have code of their own; `refused` is not possible through a gateway.
+//!   `batch`, `ended` and `mounts` have code of their own; `refused` is not possible through a gateway.
 //! - *names*: the module of `rewrite` that rewrites names besides bucket and key, and finds other
 //!   buckets that are named; `own`: the module that is called like the operation's method.
 
@@ -66,6 +66,7 @@ pub(crate) enum OperationRoute {
     listed,
     copied,
     batch,
+    ended,
     mounts,
     refused,
 }
@@ -93,8 +94,8 @@ macro_rules! every_operation {
         verbs3_operation_names::name_operations! {
             $callback;
             // operation                                right  scope    announces way      names
-            AbortMultipartUpload                        write  object   nothing   bypass   plain;
-            CompleteMultipartUpload                     write  object   key       bypass   own;
+            AbortMultipartUpload                        write  object   nothing   ended    plain;
+            CompleteMultipartUpload                     write  object   key       ended    own;
             CopyObject                                  write  object   key       copied   plain;
             CreateBucket                                admin  settings nothing   bypass   own;
             CreateBucketMetadataTableConfiguration      admin  settings nothing   bypass   own;

@@ -1,6 +1,7 @@
 //! What the gateway does with each operation. The order that all share is in `operation_core`. An
 //! operation that is more than passing on has a file of its name; one that s3s handles alike shares
-//! it (`get_object` has HeadObject, `put_object` has UploadPart).
+//! it (`get_object` has HeadObject, `put_object` has UploadPart, `multipart_ends` both ends of an
+//! upload).
 
 mod attributes;
 mod bucket_lists;
@@ -10,6 +11,7 @@ mod get_object;
 mod left_write;
 mod list_buckets;
 mod list_objects;
+mod multipart_ends;
 mod operation_core;
 mod put_object;
 pub(crate) mod query;

@@ -9,6 +9,7 @@ use verbs3_settings::{ByteSize, MemorySettings, SettingsTable, TimePeriod};
 
 use crate::http::RateMin;
 use crate::lending::GatewayLendingSettings;
+use crate::write::GatewayPopulateSettings;
 
 /// The `[gateway]` section.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
@@ -71,6 +72,9 @@ pub struct GatewaySettings {
     /// How workers are asked.
     #[setting(table)]
     pub tier: GatewayTierSettings,
+    /// How writes are copied to workers (populate on write).
+    #[setting(table)]
+    pub populate: GatewayPopulateSettings,
     /// Connections to workers.
     #[setting(table)]
     pub peers: PeerSettings,

@@ -290,6 +290,14 @@ pub struct IncomingCall {
     pub role: Option<NodeRole>,
 }
 
+impl IncomingCall {
+    /// Returns the name that the requesting peer calls itself, without the address that follows it
+    /// in [`IncomingCall::peer`]: the same over every connection and every transport.
+    pub fn peer_name(&self) -> &str {
+        self.peer.rsplit_once(" (").map_or(&*self.peer, |(name, _)| name)
+    }
+}
+
 /// The serving side of one call, as a transport implements it.
 #[async_trait]
 pub trait ReplyDriver: Send {

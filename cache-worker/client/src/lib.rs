@@ -34,6 +34,7 @@ pub use upkeep::page_warming::{WarmOutcome, WarmRequest};
 pub use writing::coherence_error::{
     CoherenceError, HomeSilence, MapDisagreement, RelayError, RelayFailure, StandingDoubt,
 };
+pub use writing::page_staging::{SettleRequest, StageRequest};
 pub use writing::relay_fallback::{NoticeRelay, TierRelayOptions};
 pub use writing::write_announcement::TierWriteGuard;
 

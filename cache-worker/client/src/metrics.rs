@@ -117,6 +117,8 @@ pub(crate) enum CallKind {
     /// Asked by workers, which do not count it here.
     TakeOver,
     HeadList,
+    Stage,
+    Settle,
 }
 
 impl CallKind {
@@ -137,6 +139,8 @@ impl CallKind {
             WorkerRequest::Holds(_) => Self::Holds,
             WorkerRequest::TakeOver(_) => Self::TakeOver,
             WorkerRequest::HeadList(_) => Self::HeadList,
+            WorkerRequest::Stage(_) => Self::Stage,
+            WorkerRequest::Settle(_) => Self::Settle,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::Registry;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use verbs3_protocol::{
     BlockIndex, ContentVersion, ListedEntry, LookedFor, ObjectKey, ObjectVolume, PlacementMap,
@@ -15,6 +16,7 @@ use verbs3_rdma::peer::TransportPeer;
 
 use crate::asking::hot_blocks::HotBlockReplicas;
 use crate::asking::placement::{MissingPeer, TierPlacement};
+use crate::asking::question::QuestionError;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{LeasedOpen, TierMetrics};
 use crate::options::{TierOptions, TierOptionsError};
@@ -33,6 +35,7 @@ use crate::upkeep::listing_report::ListingReporter;
 use crate::upkeep::object_look::{ObjectLookOutcome, ObjectLooker};
 use crate::upkeep::page_warming::{PageWarmer, WarmOutcome, WarmRequest};
 use crate::writing::coherence_error::CoherenceError;
+use crate::writing::page_staging::{PageStager, SettleRequest, StageRequest};
 use crate::writing::relay_fallback::{NoticeRelay, TierRelayOptions};
 use crate::writing::write_announcement::{TierWriteGuard, WriteAnnouncer};
 
@@ -60,6 +63,7 @@ pub struct CacheTierClient {
     pub(crate) spans: Arc<SpanReader>,
     opener: ObjectOpener,
     pub(crate) announcer: Arc<WriteAnnouncer>,
+    stager: PageStager,
     warmer: PageWarmer,
     looker: ObjectLooker,
     tender: BlockTender,
@@ -123,6 +127,7 @@ impl CacheTierClient {
         Ok(Arc::new(Self {
             opener,
             announcer,
+            stager: PageStager { asker: asker.clone() },
             warmer: PageWarmer { asker: asker.clone() },
             looker: ObjectLooker { asker: asker.clone() },
             tender: BlockTender { asker: asker.clone() },
@@ -242,6 +247,33 @@ impl CacheTierClient {
         unknown: &[String],
     ) -> Result<(), CoherenceError> {
         self.announcer.report_batch(announced, unknown).await
+    }
+
+    /// Returns who would keep pages of a block that is being written: its owner, unless it rests
+    /// after failures.
+    pub fn stage_owner(&self, object: &ObjectKey, block: BlockIndex) -> Option<WorkerId> {
+        self.stager.stage_owner(object, block)
+    }
+
+    /// Pushes pages of an object that is being written to the owner of their block. `Ok`: it keeps
+    /// them, out of everybody's sight, until they are settled or their time is over.
+    pub async fn stage_pages(
+        &self,
+        worker: &WorkerId,
+        request: StageRequest,
+        until: Instant,
+    ) -> Result<(), QuestionError> {
+        self.stager.stage_pages(worker, request, until).await
+    }
+
+    /// Makes staged pages those of a version, or gives them up. Returns how many belong to the
+    /// version now.
+    pub async fn settle_pages(
+        &self,
+        request: &SettleRequest,
+        until: Instant,
+    ) -> Result<u64, QuestionError> {
+        self.stager.settle_pages(request, until).await
     }
 
     /// Has each home check what it knows of these keys against what a listing showed of them. See

@@ -14,6 +14,7 @@ mod membership;
 mod messages;
 mod object_look;
 mod object_open;
+mod page_populating;
 mod page_warming;
 mod pause_watch;
 mod placement;
@@ -48,6 +49,10 @@ pub use object_look::{
 pub use object_open::{
     AbsentReply, AttributeLease, ByteRange, HeadAttributes, OpenAnswer, OpenMessage,
     OpenObjectReply, UfsAnswer,
+};
+pub use page_populating::{
+    PopulateToken, SETTLED_TOKENS_MAX, STAGED_PAGES_MAX, SettleMessage, SettledPages, StageMessage,
+    StagedPages,
 };
 pub use page_warming::{WarmAnswer, WarmMessage, WarmPagesReply, WarmTier};
 pub use pause_watch::PauseWatch;

@@ -17,6 +17,7 @@ use crate::lease_recall::{RecallPollMessage, RecallReply};
 use crate::listing::ListingMessage;
 use crate::object_look::{ObjectLookMessage, ObjectLookReply};
 use crate::object_open::{AbsentReply, OpenMessage, OpenObjectReply};
+use crate::page_populating::{SettleMessage, SettledPages, StageMessage, StagedPages};
 use crate::page_warming::{WarmMessage, WarmPagesReply};
 use crate::refusal::WorkerRefusal;
 use crate::standing::StandingReply;
@@ -62,6 +63,8 @@ pub enum WorkerRequest {
     Holds(HoldsMessage),
     TakeOver(TakeOver),
     HeadList(HeadListMessage),
+    Stage(StageMessage),
+    Settle(SettleMessage),
 }
 
 /// Reply of a worker. The bytes of a [`BlockPiece`] lie in the landing at the part's offset.
@@ -83,6 +86,8 @@ pub enum WorkerReply {
     Heads(HeadListReply),
     /// Refuses any question; the kind says what to do instead.
     Refused(WorkerRefusal),
+    Staged(StagedPages),
+    Settled(SettledPages),
 }
 
 impl WorkerRequest {
@@ -135,6 +140,8 @@ impl WorkerReply {
             Self::TakenOver(_) => "a block taken over",
             Self::Heads(_) => "attributes of listed objects",
             Self::Refused(_) => "a refusal",
+            Self::Staged(_) => "staged pages",
+            Self::Settled(_) => "settled pages",
         }
     }
 }

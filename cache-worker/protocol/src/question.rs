@@ -12,6 +12,7 @@ use crate::listing::ListingMessage;
 use crate::messages::{WorkerReply, WorkerRequest};
 use crate::object_look::{ObjectLookMessage, ObjectLookReply};
 use crate::object_open::{OpenAnswer, OpenMessage};
+use crate::page_populating::{SettleMessage, SettledPages, StageMessage, StagedPages};
 use crate::page_warming::{WarmAnswer, WarmMessage};
 use crate::refusal::WorkerRefusal;
 use crate::standing::{StandingQuestion, StandingReply};
@@ -99,6 +100,8 @@ pairs! {
     TendMessage => Tend, TendBlocksReply => Tended;
     HoldsMessage => Holds, HoldsReply => Holds;
     TakeOver => TakeOver, TakeOverReply => TakenOver;
+    StageMessage => Stage, StagedPages => Staged;
+    SettleMessage => Settle, SettledPages => Settled;
 }
 
 impl WorkerQuestion for StandingQuestion {

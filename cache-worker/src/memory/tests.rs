@@ -11,7 +11,13 @@ fn memory(mebibytes: usize, reserve: f64) -> MemoryTier {
     let options =
         ArenaOptions { capacity_bytes: mebibytes << 20, cell_bytes_max: PAGE, populate: false };
     let metrics = WorkerMetrics::new(&prometheus::Registry::new()).unwrap();
-    MemoryTier::new(Arena::map_memory(options).unwrap(), reserve, Arc::default(), metrics)
+    MemoryTier::new(
+        Arena::map_memory(options).unwrap(),
+        reserve,
+        &Default::default(),
+        Arc::default(),
+        metrics,
+    )
 }
 
 fn key(number: u128) -> PageKey {
@@ -201,8 +207,13 @@ fn share_memory(share_percent: u32) -> (MemoryTier, Arc<TenantAccounts>) {
     let tenants = Arc::new(TenantAccounts::new(rules, verbs3_metrics::TableFamily::default()));
     let options = ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: PAGE, populate: false };
     let metrics = WorkerMetrics::new(&prometheus::Registry::new()).unwrap();
-    let memory =
-        MemoryTier::new(Arena::map_memory(options).unwrap(), 0.0, tenants.clone(), metrics);
+    let memory = MemoryTier::new(
+        Arena::map_memory(options).unwrap(),
+        0.0,
+        &Default::default(),
+        tenants.clone(),
+        metrics,
+    );
     (memory, tenants)
 }
 

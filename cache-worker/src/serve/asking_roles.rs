@@ -42,7 +42,10 @@ fn asking_roles(question: &WorkerRequest) -> &'static [NodeRole] {
         | WorkerRequest::Report(_)
         | WorkerRequest::GoneVersion(_)
         | WorkerRequest::Listed(_)
-        | WorkerRequest::Recalls(_) => &[Gateway],
+        | WorkerRequest::Recalls(_)
+        // Pages of writes.
+        | WorkerRequest::Stage(_)
+        | WorkerRequest::Settle(_) => &[Gateway],
         // A worker reads what another one holds.
         WorkerRequest::Read(_) => &[Gateway, Worker],
         WorkerRequest::Holds(_) | WorkerRequest::TakeOver(_) => &[Worker],

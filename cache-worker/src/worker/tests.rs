@@ -12,6 +12,7 @@ mod leases;
 mod life;
 mod membership;
 mod opens;
+mod populate;
 mod pressure;
 mod replica;
 mod store;

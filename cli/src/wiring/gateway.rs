@@ -240,6 +240,8 @@ fn build_mount(
         coherence,
         read_only,
         cached,
+        populate_on_write: _,
+        populate_max: _,
     } = mount;
     let ufs = stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;
     // Of a mount of a whole store, neither is used.
@@ -262,6 +264,7 @@ fn build_mount(
         },
         read_only: *read_only,
         cached: *cached,
+        populate_bytes_max: mount.populate_bytes_max(),
     })
 }
 

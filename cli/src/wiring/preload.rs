@@ -127,6 +127,8 @@ fn mount_table(
             coherence: _,
             read_only: _,
             cached,
+            populate_on_write: _,
+            populate_max: _,
         } = mount;
         let ufs =
             stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::mount::{AttributesTtl, CoherenceSetting, MountSettings};
+use crate::mount::{AttributesTtl, CoherenceSetting, MountSettings, PopulateSetting};
 use crate::process_role::ProcessRole;
+use verbs3_cache_worker::WorkerPopulateSettings;
 use verbs3_settings::{CheckFindings, suggest_name};
 use verbs3_ufs::UfsSettings;
 
@@ -101,6 +102,7 @@ fn check_one(index: usize, mount: &MountSettings, findings: &mut CheckFindings) 
             "is as long as a key may be (1024 bytes); nothing fits below it",
         );
     }
+    check_populate(index, mount, findings);
     if (*coherence, *attributes_ttl) == (CoherenceSetting::Ttl, AttributesTtl::Immutable) {
         findings.add_error(
             path("coherence"),
@@ -140,6 +142,44 @@ fn is_bucket_name(name: &str) -> bool {
 
 /// Two mounts that show the same object: allowed (they share its cache), but rules such as
 /// `read_only` then hold for one way in and not for the other.
+fn check_populate(index: usize, mount: &MountSettings, findings: &mut CheckFindings) {
+    if mount.populate_on_write == PopulateSetting::Off {
+        return;
+    }
+    let path = format!("mount[{index}].populate_on_write");
+    if !mount.cached {
+        findings.add_error(
+            path,
+            "copies writes to workers, which keep nothing of a mount with cached = false; set it to \
+            \"off\"",
+        );
+    } else if mount.read_only {
+        findings
+            .add_error(path, "copies writes, and read_only refuses them all; set it to \"off\"");
+    }
+}
+
+/// Warns where this process's worker takes no copies of writes. Other workers' settings are not
+/// known here.
+pub(super) fn check_copies_are_taken(
+    mounts: &[MountSettings],
+    populate: &WorkerPopulateSettings,
+    roles: &[ProcessRole],
+    findings: &mut CheckFindings,
+) {
+    let is_worker = roles.contains(&ProcessRole::Worker) || roles.contains(&ProcessRole::Dev);
+    let copied = mounts.iter().find(|mount| mount.populate_bytes_max().is_some());
+    if let (Some(mount), true, 0) = (copied, is_worker, populate.staged_max.0) {
+        findings.add_warning(
+            "worker.populate.staged_max",
+            format!(
+                "mount {} copies its writes, and this worker takes none; give it memory for them",
+                mount.name
+            ),
+        );
+    }
+}
+
 fn check_overlaps(mounts: &[MountSettings], findings: &mut CheckFindings) {
     for (index, mount) in mounts.iter().enumerate() {
         for (other_index, other) in mounts.iter().enumerate().take(index) {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod certificates;
+mod populating;
 mod stores;
 mod surroundings;
 

@@ -79,6 +79,7 @@ impl Scene {
             coherence: WriteCoherence::Strict,
             read_only: false,
             cached: true,
+            populate_bytes_max: None,
         };
         let options = CorsOptions {
             ttl: TTL,

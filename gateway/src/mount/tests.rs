@@ -18,6 +18,7 @@ fn mount(name: &str, prefix: &str) -> MountedBucket {
         coherence: WriteCoherence::Strict,
         read_only: false,
         cached: true,
+        populate_bytes_max: None,
     }
 }
 

@@ -31,6 +31,7 @@ use crate::ufs_answer;
 use crate::write::HomeNotifier;
 use crate::write::body_fault::FaultSlot;
 use crate::write::home_notifier::{GatewayWrite, NoticeRoute, WriteEnd};
+use crate::write::populate::WritePopulator;
 
 /// The state that all requests of a gateway share.
 pub(crate) struct OperationCore {
@@ -39,6 +40,8 @@ pub(crate) struct OperationCore {
     pub homes: Arc<dyn HomeNotifier>,
     /// `None`: there is no tier, and reads go to the UFS.
     pub reader: Option<ObjectReader>,
+    /// Copies writes to workers; `None`: there is no tier.
+    pub populator: Option<WritePopulator>,
     pub metrics: Arc<GatewayHttpMetrics>,
     pub cors: Arc<CorsResponder>,
     pub bucket_lists: BucketLists,

@@ -17,7 +17,8 @@ use crate::write::body_fault::BodyFault;
 use crate::write::checks::BodyChecks;
 use crate::write::chunked::{ChunkedBody, ProvenTrailers};
 use crate::write::home_notifier::GatewayWrite;
-use crate::write::verified_body::VerifiedBody;
+use crate::write::populate::{AnsweredVersion, BodySubject, CopiedBody, PartName, PopulatedWrite};
+use crate::write::verified_body::{BodyVerdict, VerifiedBody};
 
 /// The common interface of the two operations' inputs.
 pub(crate) trait UploadOperation: TableOperation {
@@ -25,10 +26,12 @@ pub(crate) trait UploadOperation: TableOperation {
     fn content_length(&mut self) -> &mut Option<i64>;
     fn checksum_algorithm(&mut self) -> &mut Option<ChecksumAlgorithm>;
     fn content_encoding(&mut self) -> Option<&mut Option<String>>;
+    fn body_subject(&self) -> BodySubject;
+    fn answered_version(output: &Self::Output) -> AnsweredVersion;
 }
 
 macro_rules! upload {
-    ($input:ident, $($encoding:ident)?) => {
+    ($input:ident, $subject:ident, $version:ident, $($encoding:ident)?) => {
         impl UploadOperation for $input {
             fn body_field(&mut self) -> &mut Option<StreamingBlob> {
                 &mut self.body
@@ -44,12 +47,39 @@ macro_rules! upload {
                 #[allow(unreachable_code)]
                 None
             }
+            fn body_subject(&self) -> BodySubject {
+                let has_key = self.sse_customer_algorithm.is_some()
+                    || self.sse_customer_key.is_some()
+                    || self.sse_customer_key_md5.is_some();
+                $subject(self, !has_key)
+            }
+            fn answered_version(output: &Self::Output) -> AnsweredVersion {
+                $version(output)
+            }
         }
     };
 }
 
-upload!(PutObjectInput, content_encoding);
-upload!(UploadPartInput,);
+upload!(PutObjectInput, object_subject, object_version, content_encoding);
+upload!(UploadPartInput, part_subject, part_version,);
+
+fn object_subject(input: &PutObjectInput, is_plain: bool) -> BodySubject {
+    // At an offset, the body is not the whole object.
+    BodySubject { part: None, is_plain: is_plain && input.write_offset_bytes.is_none() }
+}
+
+fn part_subject(input: &UploadPartInput, is_plain: bool) -> BodySubject {
+    let part = PartName { upload: input.upload_id.clone(), number: input.part_number };
+    BodySubject { part: Some(part), is_plain }
+}
+
+fn object_version(output: &PutObjectOutput) -> AnsweredVersion {
+    AnsweredVersion { etag: output.e_tag.clone(), version_id: output.version_id.clone() }
+}
+
+fn part_version(output: &UploadPartOutput) -> AnsweredVersion {
+    AnsweredVersion { etag: output.e_tag.clone(), version_id: None }
+}
 
 pub(super) async fn put_object(
     core: &OperationCore,
@@ -90,23 +120,17 @@ async fn upload_body<R: UploadOperation>(
     }
     core.rewrite_names(&entry, &mut request)?;
 
+    let mut populated = begin_populating(core, &entry, &mut request.input, declared);
     let write = (R::table_row().announces == HomeNoticeScope::key)
         .then(|| request.input.key_field().cloned())
         .flatten()
         .and_then(|key| core.write(&entry, vec![key]));
     let announcer = write.as_ref().map(GatewayWrite::body_handle);
-    let (mut verified, verdict) =
+    let (verified, verdict) =
         VerifiedBody::new(body, declared, checks, announcer, entry.fault_slot());
-    let result = if declared == 0 {
-        // There is no last frame to hold back: the whole body is verified before anything is sent.
-        match futures::StreamExt::next(&mut verified).await {
-            None => Ok(StreamingBlob::from(s3s::Body::empty())),
-            Some(_) => {
-                Err(verdict.take_error().unwrap_or_else(|| S3ErrorCode::IncompleteBody.into()))
-            }
-        }
-    } else {
-        Ok(StreamingBlob::new(verified))
+    let result = match declared {
+        0 => verify_empty_body(verified, &verdict).await,
+        _ => Ok(copy_body(verified, populated.as_mut())),
     };
     let reason = verdict.fault_refusal();
     let body = result.inspect_err(|_| core.metrics.body_refused(reason))?;
@@ -137,7 +161,44 @@ async fn upload_body<R: UploadOperation>(
             "the ufs answered before it had the whole body",
         ));
     }
+    if let (Some(populated), Ok(response)) = (populated, &result) {
+        populated.finish_write(R::answered_version(&response.output)).await;
+    }
     core.conclude_response::<R>(&entry, result, raw)
+}
+
+/// Verifies a body of no bytes. There is no last frame to hold back, so all of it is verified before
+/// anything is sent.
+async fn verify_empty_body(
+    mut verified: VerifiedBody,
+    verdict: &BodyVerdict,
+) -> S3Result<StreamingBlob> {
+    match futures::StreamExt::next(&mut verified).await {
+        None => Ok(StreamingBlob::from(s3s::Body::empty())),
+        Some(_) => Err(verdict.take_error().unwrap_or_else(|| S3ErrorCode::IncompleteBody.into())),
+    }
+}
+
+/// Returns the body for the store, of which a copy goes to workers if the write is copied.
+fn copy_body(verified: VerifiedBody, populated: Option<&mut PopulatedWrite>) -> StreamingBlob {
+    match populated.and_then(PopulatedWrite::take_feed) {
+        Some(feed) => StreamingBlob::new(CopiedBody::new(verified, feed)),
+        None => StreamingBlob::new(verified),
+    }
+}
+
+/// Begins to copy the body to workers, if its mount has that done. The input has the UFS's names.
+fn begin_populating<R: UploadOperation>(
+    core: &OperationCore,
+    entry: &AuthorizedRequest,
+    input: &mut R,
+    declared: u64,
+) -> Option<PopulatedWrite> {
+    let populator = core.populator.as_ref()?;
+    let subject = input.body_subject();
+    let key = input.key_field()?;
+    let tenant = entry.exchange.cx.tenant().worker_tag();
+    populator.begin_write(&entry.mount, key, subject, declared, tenant)
 }
 
 /// Returns the body, and its trailers to come. An aws-chunked body is not read through s3s, which

@@ -9,7 +9,9 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 use super::operation_core::OperationCore;
 use super::rewrite::{self, NamedDestination};
 use super::table_operation::TableOperation;
-use super::{copy_object, delete_objects, get_object, list_buckets, list_objects, put_object};
+use super::{
+    copy_object, delete_objects, get_object, list_buckets, list_objects, multipart_ends, put_object,
+};
 use crate::mount::MountNamePair;
 use crate::operation_table::every_operation;
 
@@ -53,6 +55,9 @@ macro_rules! take_way {
     };
     (batch, $method:ident, $core:expr, $request:expr) => {
         delete_objects::$method($core, $request).await
+    };
+    (ended, $method:ident, $core:expr, $request:expr) => {
+        multipart_ends::$method($core, $request).await
     };
     (mounts, $method:ident, $core:expr, $request:expr) => {
         list_buckets::$method($core, $request).await

@@ -170,6 +170,7 @@ impl Make {
             coherence: WriteCoherence::Strict,
             read_only: false,
             cached: true,
+            populate_bytes_max: None,
         });
         Bed { reader, tier, mount, store, faults, workers, _dir: dir }
     }

@@ -18,6 +18,7 @@ mod memory;
 mod mounts;
 mod oddities;
 mod passing;
+mod populating;
 mod preload;
 mod remote;
 mod rights;

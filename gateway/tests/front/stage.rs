@@ -19,7 +19,7 @@ use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{AttributeFreshness, MountTable, MountedBucket, WriteCoherence};
 use verbs3_gateway::{
     AdminLimits, GatewayParts, GatewayService, GatewaySettings, HomeNotifier, HomeUnreachable,
-    HttpListener, NoticeRoute, PreloadJobs, TlsFiles, WriteAnnouncement,
+    HttpListener, NoticeRoute, PopulateTier, PreloadJobs, TlsFiles, WriteAnnouncement,
 };
 use verbs3_protocol::{ListedEntry, ObjectVolume, TenantTag, WriteOutcome};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
@@ -141,6 +141,8 @@ pub struct Setup {
     /// (bucket `apart`, not cached).
     pub mounts: Vec<MountedBucket>,
     pub open: bool,
+    /// Gets copies of writes through every mount.
+    pub populate: Option<Arc<dyn PopulateTier>>,
 }
 
 pub struct Stage {
@@ -184,6 +186,7 @@ pub fn mount(name: &str, ufs: Ufs, bucket: &str, prefix: &str) -> MountedBucket 
         coherence: WriteCoherence::Strict,
         read_only: false,
         cached: true,
+        populate_bytes_max: None,
     }
 }
 
@@ -208,6 +211,7 @@ impl Stage {
             tls: None,
             mounts: Vec::new(),
             open: false,
+            populate: None,
         };
         change(&mut setup);
         let ufs = Ufs::new(Arc::new(store.clone()), UfsSettings::with_name("local"));
@@ -226,6 +230,9 @@ impl Stage {
             },
         ];
         mounts.extend(setup.mounts);
+        if setup.populate.is_some() {
+            mounts.iter_mut().for_each(|mount| mount.populate_bytes_max = Some(1 << 30));
+        }
         let mut mounts = MountTable::new(mounts).unwrap();
         if setup.open {
             mounts = mounts.with_open(mount("any", ufs, "any", ""));
@@ -247,6 +254,7 @@ impl Stage {
                 registry: &registry,
             },
             homes.clone(),
+            setup.populate,
         )
         .unwrap();
         let listen = async |tls| {

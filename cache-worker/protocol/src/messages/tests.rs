@@ -103,7 +103,7 @@ fn an_envelope_is_laid_out_as_the_handshakes_version_says() {
     assert_eq!(tagged, [0, 1, 2, b'a', b'b', 3, 9]);
     let refused =
         WorkerReply::Refused(WorkerRefusal { kind: RefusalKind::Busy, reason: "r".into() });
-    assert_eq!(refused.encode()[0], 12, "the last kind of reply: each one before it counts");
+    assert_eq!(refused.encode()[0], 14, "the last kind of reply: each one before it counts");
 }
 
 /// What places an object, and guards its attributes. If this fails, raise `PROTOCOL_VERSION`, too.

@@ -51,7 +51,7 @@ fn read<T: serde::de::DeserializeOwned>(name: &str) -> T {
 
 fn route_text(row: &OperationRow) -> &'static str {
     match row.way {
-        OperationRoute::bypass => "to the UFS",
+        OperationRoute::bypass | OperationRoute::ended => "to the UFS",
         OperationRoute::cached => "through the cache",
         OperationRoute::verified => "to the UFS, its body checked on the way",
         OperationRoute::listed => "to the UFS; homes hear what it shows",

@@ -56,6 +56,7 @@ impl Judge {
             coherence: WriteCoherence::Strict,
             read_only: false,
             cached: true,
+            populate_bytes_max: None,
         };
         let part = MountedBucket {
             bucket: "data".into(),

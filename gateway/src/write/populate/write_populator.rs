@@ -1,0 +1,227 @@
+//! Decides which writes are copied to workers, and settles their pages when they are over.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use s3s::dto::ETag;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use verbs3_client::SettleRequest;
+use verbs3_protocol::{ContentVersion, ObjectKey, PopulateToken, TenantTag, WorkerId};
+
+use super::metrics::{GiveUpReason, PopulateMetrics};
+use super::populate_memory::PopulateMemory;
+use super::populate_settings::GatewayPopulateSettings;
+use super::populate_tier::PopulateTier;
+use super::populated_write::{
+    AnsweredVersion, BodySubject, PartName, PopulateTarget, PopulatedWrite, upload_name,
+};
+use super::staged_body::StagedBody;
+use super::upload_memory::{UploadMemory, UploadName, UploadedPart};
+use crate::mount::MountedBucket;
+
+/// Longest time that a worker is told that pages are given up. If it does not hear it, they run out.
+const DISCARD_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// What all copied writes of a gateway share.
+pub(super) struct PopulateParts {
+    pub(super) tier: Arc<dyn PopulateTier>,
+    pub(super) settings: GatewayPopulateSettings,
+    pub(super) memory: Arc<PopulateMemory>,
+    /// Turns of questions that push pages.
+    pub(super) questions: Semaphore,
+    /// Owns all questions. They may be cancelled at any time.
+    pub(super) tasks: TaskTracker,
+    metrics: PopulateMetrics,
+}
+
+/// Populate on write, of a gateway. Clones share it.
+#[derive(Clone)]
+pub(crate) struct WritePopulator {
+    parts: Arc<PopulateParts>,
+    uploads: Arc<UploadMemory>,
+}
+
+impl WritePopulator {
+    pub(crate) fn new(
+        settings: &GatewayPopulateSettings,
+        tier: Arc<dyn PopulateTier>,
+        tasks: TaskTracker,
+        metrics: PopulateMetrics,
+    ) -> Self {
+        let queue_max = settings.queue_max.0;
+        metrics.queued_bytes_max.set(i64::try_from(queue_max).unwrap_or(i64::MAX));
+        let uploads = UploadMemory::new(
+            settings.uploads_max as usize,
+            settings.parts_max as usize,
+            [metrics.uploads.clone(), metrics.parts.clone()],
+        );
+        let parts = PopulateParts {
+            tier,
+            settings: settings.clone(),
+            memory: PopulateMemory::new(queue_max, metrics.queued_bytes.clone()),
+            questions: Semaphore::new(settings.questions_in_flight_max as usize),
+            tasks,
+            metrics,
+        };
+        Self { parts: Arc::new(parts), uploads: Arc::new(uploads) }
+    }
+
+    /// Begins the copy of a body of `bytes`. `None`: this write is not copied. `key` is the UFS's.
+    pub(crate) fn begin_write(
+        &self,
+        mount: &MountedBucket,
+        key: &str,
+        subject: BodySubject,
+        bytes: u64,
+        tenant: Option<TenantTag>,
+    ) -> Option<PopulatedWrite> {
+        let bytes_max = mount.populate_bytes_max.filter(|_| mount.cached && subject.is_plain)?;
+        let object = ObjectKey { volume: mount.volume.clone(), key: key.to_owned() };
+        let (target, offset) = match subject.part {
+            None => (PopulateTarget::Object, 0),
+            Some(PartName { upload, number }) => {
+                let name = upload_name(object.clone(), upload);
+                let (offset, forgotten) = self.uploads.guess_offset(&name, number, bytes)?;
+                give_up_parts(forgotten);
+                (PopulateTarget::Part { name, number, offset }, offset)
+            }
+        };
+        let fits = bytes > 0 && offset.checked_add(bytes).is_some_and(|end| end <= bytes_max);
+        let begun = fits.then(|| {
+            StagedBody::begin(self.parts.clone(), Arc::new(object), tenant, offset, bytes)
+        });
+        let (body, feed) = begun.unzip();
+        if body.is_none() && matches!(target, PopulateTarget::Object) {
+            return None;
+        }
+        Some(PopulatedWrite { populator: self.clone(), target, bytes, body, feed })
+    }
+
+    /// Remembers a part that the store has, until its upload is completed.
+    pub(super) fn remember_part(&self, name: &UploadName, number: i32, part: UploadedPart) {
+        give_up_parts(self.uploads.remember_part(name, number, part));
+    }
+
+    /// Makes the pages of a completed upload readable, as far as its parts went through here.
+    /// `listed` are the parts of the object, in order. Call it only when the store has answered with
+    /// success and the home has acknowledged the report.
+    pub(crate) async fn finish_upload(
+        &self,
+        mount: &MountedBucket,
+        object: ObjectKey,
+        upload: String,
+        listed: &[(i32, ETag)],
+        answered: AnsweredVersion,
+    ) {
+        let Some(remembered) = self.uploads.take_upload(&upload_name(object, upload)) else {
+            return;
+        };
+        let placed = remembered.place_parts(listed);
+        give_up_parts(placed.left_out);
+        for body in placed.misplaced {
+            body.give_up(GiveUpReason::Misplaced);
+        }
+        let version = placed.bytes.and_then(|bytes| answered.content_version(bytes));
+        let bytes_max = mount.populate_bytes_max.filter(|_| mount.cached).unwrap_or(0);
+        match version.filter(|version| version.bytes <= bytes_max) {
+            Some(version) => self.commit_bodies(placed.bodies, version).await,
+            None => {
+                placed.bodies.into_iter().for_each(|body| body.give_up(GiveUpReason::Uncacheable))
+            }
+        }
+    }
+
+    /// Gives up the pages of an upload that was aborted.
+    pub(crate) fn forget_upload(&self, object: ObjectKey, upload: String) {
+        if let Some(remembered) = self.uploads.take_upload(&upload_name(object, upload)) {
+            give_up_parts(remembered.into_bodies());
+        }
+    }
+
+    /// Makes the pages of bodies of one object those of a version. What is not done in time is given
+    /// up.
+    pub(super) async fn commit_bodies(&self, bodies: Vec<StagedBody>, version: ContentVersion) {
+        let Some(object) = bodies.first().map(StagedBody::object) else { return };
+        let until = Instant::now() + self.parts.settings.commit_wait_max.0;
+        // All at once: one that is late must not make the others late.
+        let waited = bodies.into_iter().map(|body| async move {
+            let staged = body.wait_until_staged(until).await;
+            (body, staged)
+        });
+        let mut tokens: HashMap<WorkerId, (Vec<PopulateToken>, u64)> = HashMap::new();
+        for (body, staged) in join_all(waited).await {
+            if !staged {
+                body.give_up(GiveUpReason::Late);
+                continue;
+            }
+            let token = body.token();
+            for (worker, owner) in body.take_owners() {
+                let (tokens, pages) = tokens.entry(worker).or_default();
+                tokens.push(token);
+                *pages += owner.pages;
+            }
+        }
+        let version = Arc::new(version);
+        let settled = tokens.into_iter().map(|(worker, (tokens, pages))| {
+            let (object, version) = (object.clone(), Some(version.clone()));
+            let request = SettleRequest { worker, object, tokens, version };
+            self.parts.settle_counted(request, pages, until)
+        });
+        join_all(settled).await;
+    }
+}
+
+impl PopulateParts {
+    pub(super) fn count_given_up(&self, reason: GiveUpReason, pages: u64) {
+        self.metrics.given_up[reason].inc_by(pages);
+    }
+
+    /// Has a worker make its pages those of a version.
+    async fn settle_counted(&self, request: SettleRequest, pages: u64, until: Instant) {
+        let populated = match self.tier.settle_pages(&request, until).await {
+            Ok(populated) => populated,
+            Err(error) => {
+                tracing::debug!(%error, worker = %request.worker, "pages of a write are not kept");
+                0
+            }
+        };
+        self.metrics.pages.inc_by(populated);
+        self.count_given_up(GiveUpReason::Late, pages.saturating_sub(populated));
+    }
+
+    /// Tells workers in the background that pages are given up.
+    pub(super) fn discard_pages(
+        self: &Arc<Self>,
+        object: Arc<ObjectKey>,
+        tokens: HashMap<WorkerId, Vec<PopulateToken>>,
+    ) {
+        // Where the process ends, nobody is left to tell them.
+        if tokens.is_empty() || Handle::try_current().is_err() {
+            return;
+        }
+        let tier = self.tier.clone();
+        self.tasks.spawn(async move {
+            let until = Instant::now() + DISCARD_WAIT_MAX;
+            let told = tokens.into_iter().map(|(worker, tokens)| {
+                let (object, tier) = (object.clone(), tier.clone());
+                async move {
+                    let request = SettleRequest { worker, object, tokens, version: None };
+                    // A worker that is not told lets them run out.
+                    let _ = tier.settle_pages(&request, until).await;
+                }
+            });
+            join_all(told).await;
+        });
+    }
+}
+
+fn give_up_parts(bodies: Vec<StagedBody>) {
+    for body in bodies {
+        body.give_up(GiveUpReason::Forgotten);
+    }
+}
