@@ -84,10 +84,10 @@ pub enum WorkerReply {
     Holds(HoldsReply),
     TakenOver(TakeOverReply),
     Heads(HeadListReply),
-    /// Refuses any question; the kind says what to do instead.
-    Refused(WorkerRefusal),
     Staged(StagedPages),
     Settled(SettledPages),
+    /// Refuses any question; the kind says what to do instead.
+    Refused(WorkerRefusal),
 }
 
 impl WorkerRequest {
