@@ -24,6 +24,10 @@ use crate::worker::CacheWorker;
 pub(super) const ATTEMPTS_MAX: usize = 4;
 
 /// The answer to an open.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each open, mostly the large one; a box would be an allocation each"
+)]
 enum OpenObjectAnswer<'a> {
     Present(PresentObjectAnswer<'a>),
     Absent { answer: Arc<UfsAnswer>, generation: KeyGeneration, cached: bool },
