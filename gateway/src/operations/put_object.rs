@@ -65,12 +65,13 @@ upload!(UploadPartInput, part_subject, part_version,);
 
 fn object_subject(input: &PutObjectInput, is_plain: bool) -> BodySubject {
     // At an offset, the body is not the whole object.
-    BodySubject { part: None, is_plain: is_plain && input.write_offset_bytes.is_none() }
+    let is_plain = is_plain && input.write_offset_bytes.is_none();
+    BodySubject { key: input.key.clone(), part: None, is_plain }
 }
 
 fn part_subject(input: &UploadPartInput, is_plain: bool) -> BodySubject {
     let part = PartName { upload: input.upload_id.clone(), number: input.part_number };
-    BodySubject { part: Some(part), is_plain }
+    BodySubject { key: input.key.clone(), part: Some(part), is_plain }
 }
 
 fn object_version(output: &PutObjectOutput) -> AnsweredVersion {
@@ -120,7 +121,7 @@ async fn upload_body<R: UploadOperation>(
     }
     core.rewrite_names(&entry, &mut request)?;
 
-    let mut populated = begin_populating(core, &entry, &mut request.input, declared);
+    let mut populated = begin_populating(core, &entry, &request.input, declared);
     let write = (R::table_row().announces == HomeNoticeScope::key)
         .then(|| request.input.key_field().cloned())
         .flatten()
@@ -191,14 +192,13 @@ fn copy_body(verified: VerifiedBody, populated: Option<&mut PopulatedWrite>) -> 
 fn begin_populating<R: UploadOperation>(
     core: &OperationCore,
     entry: &AuthorizedRequest,
-    input: &mut R,
+    input: &R,
     declared: u64,
 ) -> Option<PopulatedWrite> {
     let populator = core.populator.as_ref()?;
     let subject = input.body_subject();
-    let key = input.key_field()?;
     let tenant = entry.exchange.cx.tenant().worker_tag();
-    populator.begin_write(&entry.mount, key, subject, declared, tenant)
+    PopulatedWrite::begin_write(populator, &entry.mount, subject, declared, tenant)
 }
 
 /// Returns the body, and its trailers to come. An aws-chunked body is not read through s3s, which

@@ -4,10 +4,12 @@
 //! Owns the copy: its memory, its questions, and its end. Best effort in everything: it never slows,
 //! fails or changes the write. Does not touch attributes, and tells no home anything.
 
+mod body_subject;
 mod copied_body;
 mod metrics;
 mod page_cutter;
 mod populate_memory;
+mod populate_parts;
 mod populate_settings;
 mod populate_tier;
 mod populated_write;
@@ -15,11 +17,12 @@ mod staged_body;
 mod upload_memory;
 mod write_populator;
 
+pub(crate) use body_subject::{AnsweredVersion, BodySubject, PartName};
 pub(crate) use copied_body::CopiedBody;
 pub(crate) use metrics::PopulateMetrics;
 pub use populate_settings::GatewayPopulateSettings;
 pub use populate_tier::PopulateTier;
-pub(crate) use populated_write::{AnsweredVersion, BodySubject, PartName, PopulatedWrite};
+pub(crate) use populated_write::PopulatedWrite;
 pub(crate) use write_populator::WritePopulator;
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ async fn staged(bed: &Bed, (message, pages): (StageMessage, Vec<Bytes>)) -> Mess
 }
 
 async fn assert_staged(bed: &Bed, staging: (StageMessage, Vec<Bytes>)) {
-    let bytes = staging.0.bytes.into();
+    let bytes = u64::from(staging.0.bytes);
     let answer = staged(bed, staging).await;
     assert!(matches!(answer, Message::Staged(staged) if staged.bytes == bytes), "{answer:?}");
 }

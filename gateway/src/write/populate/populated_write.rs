@@ -1,69 +1,59 @@
-//! One write that is copied to workers: a PUT of an object, or of a part of an upload.
+//! One write that is copied to workers: a PUT of an object, or of a part of an upload. Decides
+//! whether it is copied.
 
-use s3s::dto::ETag;
-use verbs3_protocol::{ContentVersion, ObjectKey, StatedVersion};
+use verbs3_protocol::{ObjectKey, TenantTag};
 
+use super::body_subject::{AnsweredVersion, BodySubject, PartName};
 use super::metrics::GiveUpReason;
 use super::staged_body::{PopulateFeed, StagedBody};
 use super::upload_memory::{UploadName, UploadedPart};
 use super::write_populator::WritePopulator;
-
-/// What a body is, as its request says.
-#[derive(Debug, Clone)]
-pub(crate) struct BodySubject {
-    /// `None`: an object.
-    pub(crate) part: Option<PartName>,
-    /// The store keeps the body's bytes as they are, as an object's or a part's whole content, and
-    /// gives them to whoever may read. Not so with a client's key, or at an offset.
-    pub(crate) is_plain: bool,
-}
-
-/// A part of an upload.
-#[derive(Debug, Clone)]
-pub(crate) struct PartName {
-    pub(crate) upload: String,
-    pub(crate) number: i32,
-}
-
-/// What the store's answer says that it has stored.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct AnsweredVersion {
-    pub(crate) etag: Option<ETag>,
-    pub(crate) version_id: Option<String>,
-}
-
-impl AnsweredVersion {
-    /// Returns the version of an object of `bytes`, if it can be cached. The ETag is a header's, as
-    /// readers will see it.
-    pub(super) fn content_version(&self, bytes: u64) -> Option<ContentVersion> {
-        let etag = self.etag.as_ref()?.as_strong().map(|value| format!("\"{value}\""));
-        let stated = StatedVersion {
-            etag: etag.as_deref(),
-            bytes,
-            version_id: self.version_id.as_deref(),
-            has_client_key: false,
-        };
-        stated.cacheable_version(None).ok()
-    }
-}
+use crate::mount::MountedBucket;
 
 /// What a finished body becomes.
-pub(super) enum PopulateTarget {
+enum PopulateTarget {
     Object,
     Part { name: UploadName, number: i32, offset: u64 },
 }
 
 /// A write that is copied. Dropping it before [`PopulatedWrite::finish_write`] gives its pages up.
 pub(crate) struct PopulatedWrite {
-    pub(super) populator: WritePopulator,
-    pub(super) target: PopulateTarget,
-    pub(super) bytes: u64,
+    populator: WritePopulator,
+    target: PopulateTarget,
+    bytes: u64,
     /// `None`: of this part only the length is remembered.
-    pub(super) body: Option<StagedBody>,
-    pub(super) feed: Option<PopulateFeed>,
+    body: Option<StagedBody>,
+    feed: Option<PopulateFeed>,
 }
 
 impl PopulatedWrite {
+    /// Begins the copy of a body of `bytes`. `None`: this write is not copied.
+    pub(crate) fn begin_write(
+        populator: &WritePopulator,
+        mount: &MountedBucket,
+        subject: BodySubject,
+        bytes: u64,
+        tenant: Option<TenantTag>,
+    ) -> Option<Self> {
+        let bytes_max = mount.populate_bytes_max.filter(|_| mount.cached && subject.is_plain)?;
+        let object = ObjectKey { volume: mount.volume.clone(), key: subject.key };
+        let (target, offset) = match subject.part {
+            None => (PopulateTarget::Object, 0),
+            Some(PartName { upload, number }) => {
+                let name = UploadName { object: object.clone(), upload };
+                let offset = populator.guess_offset(&name, number, bytes)?;
+                (PopulateTarget::Part { name, number, offset }, offset)
+            }
+        };
+        let fits = bytes > 0 && offset.checked_add(bytes).is_some_and(|end| end <= bytes_max);
+        let (body, feed) =
+            fits.then(|| populator.begin_body(object, tenant, offset, bytes)).unzip();
+        if body.is_none() && matches!(target, PopulateTarget::Object) {
+            return None;
+        }
+        Some(Self { populator: populator.clone(), target, bytes, body, feed })
+    }
+
     /// Takes the place where the body's bytes go in; once.
     pub(crate) fn take_feed(&mut self) -> Option<PopulateFeed> {
         self.feed.take()
@@ -90,9 +80,4 @@ impl PopulatedWrite {
             }
         }
     }
-}
-
-/// Names an upload of an object.
-pub(super) fn upload_name(object: ObjectKey, upload: String) -> UploadName {
-    UploadName { object, upload }
 }

@@ -13,7 +13,7 @@ use verbs3_protocol::{ObjectKey, PopulateToken, TenantTag, WorkerId};
 
 use super::metrics::GiveUpReason;
 use super::page_cutter::{PageCutter, PageRun, QueueFull};
-use super::write_populator::PopulateParts;
+use super::populate_parts::PopulateParts;
 
 /// A worker that was asked to keep pages of a body.
 #[derive(Debug, Clone, Copy, Default)]

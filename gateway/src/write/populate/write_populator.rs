@@ -1,43 +1,25 @@
-//! Decides which writes are copied to workers, and settles their pages when they are over.
+//! Settles the copies of writes when they are over, and those of uploads when they are completed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::join_all;
 use s3s::dto::ETag;
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use verbs3_client::SettleRequest;
 use verbs3_protocol::{ContentVersion, ObjectKey, PopulateToken, TenantTag, WorkerId};
 
+use super::body_subject::AnsweredVersion;
 use super::metrics::{GiveUpReason, PopulateMetrics};
 use super::populate_memory::PopulateMemory;
+use super::populate_parts::PopulateParts;
 use super::populate_settings::GatewayPopulateSettings;
 use super::populate_tier::PopulateTier;
-use super::populated_write::{
-    AnsweredVersion, BodySubject, PartName, PopulateTarget, PopulatedWrite, upload_name,
-};
-use super::staged_body::StagedBody;
+use super::staged_body::{PopulateFeed, StagedBody};
 use super::upload_memory::{UploadMemory, UploadName, UploadedPart};
 use crate::mount::MountedBucket;
-
-/// Longest time that a worker is told that pages are given up. If it does not hear it, they run out.
-const DISCARD_WAIT_MAX: Duration = Duration::from_secs(1);
-
-/// What all copied writes of a gateway share.
-pub(super) struct PopulateParts {
-    pub(super) tier: Arc<dyn PopulateTier>,
-    pub(super) settings: GatewayPopulateSettings,
-    pub(super) memory: Arc<PopulateMemory>,
-    /// Turns of questions that push pages.
-    pub(super) questions: Semaphore,
-    /// Owns all questions. They may be cancelled at any time.
-    pub(super) tasks: TaskTracker,
-    metrics: PopulateMetrics,
-}
 
 /// Populate on write, of a gateway. Clones share it.
 #[derive(Clone)]
@@ -71,35 +53,22 @@ impl WritePopulator {
         Self { parts: Arc::new(parts), uploads: Arc::new(uploads) }
     }
 
-    /// Begins the copy of a body of `bytes`. `None`: this write is not copied. `key` is the UFS's.
-    pub(crate) fn begin_write(
+    /// Guesses where a part that begins lies in its object; `None`: it can't be remembered.
+    pub(super) fn guess_offset(&self, name: &UploadName, number: i32, bytes: u64) -> Option<u64> {
+        let (offset, forgotten) = self.uploads.guess_offset(name, number, bytes)?;
+        give_up_parts(forgotten);
+        Some(offset)
+    }
+
+    /// Begins the copy of a body of `bytes` at `offset` of its object.
+    pub(super) fn begin_body(
         &self,
-        mount: &MountedBucket,
-        key: &str,
-        subject: BodySubject,
-        bytes: u64,
+        object: ObjectKey,
         tenant: Option<TenantTag>,
-    ) -> Option<PopulatedWrite> {
-        let bytes_max = mount.populate_bytes_max.filter(|_| mount.cached && subject.is_plain)?;
-        let object = ObjectKey { volume: mount.volume.clone(), key: key.to_owned() };
-        let (target, offset) = match subject.part {
-            None => (PopulateTarget::Object, 0),
-            Some(PartName { upload, number }) => {
-                let name = upload_name(object.clone(), upload);
-                let (offset, forgotten) = self.uploads.guess_offset(&name, number, bytes)?;
-                give_up_parts(forgotten);
-                (PopulateTarget::Part { name, number, offset }, offset)
-            }
-        };
-        let fits = bytes > 0 && offset.checked_add(bytes).is_some_and(|end| end <= bytes_max);
-        let begun = fits.then(|| {
-            StagedBody::begin(self.parts.clone(), Arc::new(object), tenant, offset, bytes)
-        });
-        let (body, feed) = begun.unzip();
-        if body.is_none() && matches!(target, PopulateTarget::Object) {
-            return None;
-        }
-        Some(PopulatedWrite { populator: self.clone(), target, bytes, body, feed })
+        offset: u64,
+        bytes: u64,
+    ) -> (StagedBody, PopulateFeed) {
+        StagedBody::begin(self.parts.clone(), Arc::new(object), tenant, offset, bytes)
     }
 
     /// Remembers a part that the store has, until its upload is completed.
@@ -118,7 +87,7 @@ impl WritePopulator {
         listed: &[(i32, ETag)],
         answered: AnsweredVersion,
     ) {
-        let Some(remembered) = self.uploads.take_upload(&upload_name(object, upload)) else {
+        let Some(remembered) = self.uploads.take_upload(&UploadName { object, upload }) else {
             return;
         };
         let placed = remembered.place_parts(listed);
@@ -138,7 +107,7 @@ impl WritePopulator {
 
     /// Gives up the pages of an upload that was aborted.
     pub(crate) fn forget_upload(&self, object: ObjectKey, upload: String) {
-        if let Some(remembered) = self.uploads.take_upload(&upload_name(object, upload)) {
+        if let Some(remembered) = self.uploads.take_upload(&UploadName { object, upload }) {
             give_up_parts(remembered.into_bodies());
         }
     }
@@ -173,50 +142,6 @@ impl WritePopulator {
             self.parts.settle_counted(request, pages, until)
         });
         join_all(settled).await;
-    }
-}
-
-impl PopulateParts {
-    pub(super) fn count_given_up(&self, reason: GiveUpReason, pages: u64) {
-        self.metrics.given_up[reason].inc_by(pages);
-    }
-
-    /// Has a worker make its pages those of a version.
-    async fn settle_counted(&self, request: SettleRequest, pages: u64, until: Instant) {
-        let populated = match self.tier.settle_pages(&request, until).await {
-            Ok(populated) => populated,
-            Err(error) => {
-                tracing::debug!(%error, worker = %request.worker, "pages of a write are not kept");
-                0
-            }
-        };
-        self.metrics.pages.inc_by(populated);
-        self.count_given_up(GiveUpReason::Late, pages.saturating_sub(populated));
-    }
-
-    /// Tells workers in the background that pages are given up.
-    pub(super) fn discard_pages(
-        self: &Arc<Self>,
-        object: Arc<ObjectKey>,
-        tokens: HashMap<WorkerId, Vec<PopulateToken>>,
-    ) {
-        // Where the process ends, nobody is left to tell them.
-        if tokens.is_empty() || Handle::try_current().is_err() {
-            return;
-        }
-        let tier = self.tier.clone();
-        self.tasks.spawn(async move {
-            let until = Instant::now() + DISCARD_WAIT_MAX;
-            let told = tokens.into_iter().map(|(worker, tokens)| {
-                let (object, tier) = (object.clone(), tier.clone());
-                async move {
-                    let request = SettleRequest { worker, object, tokens, version: None };
-                    // A worker that is not told lets them run out.
-                    let _ = tier.settle_pages(&request, until).await;
-                }
-            });
-            join_all(told).await;
-        });
     }
 }
 

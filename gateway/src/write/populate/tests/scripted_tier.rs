@@ -20,7 +20,7 @@ use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsSettings};
 
 use super::super::metrics::PopulateMetrics;
-use super::super::populated_write::{AnsweredVersion, BodySubject, PartName, PopulatedWrite};
+use super::super::{AnsweredVersion, BodySubject, PartName, PopulatedWrite};
 use super::super::{GatewayPopulateSettings, PopulateTier, WritePopulator};
 use crate::mount::{AttributeFreshness, MountedBucket, WriteCoherence};
 
@@ -158,9 +158,10 @@ impl PopulateBed {
 
     /// Begins a PUT of "k" and has its body pass, in frames of `frame` bytes.
     pub(super) fn pass_object(&self, content: &[u8], frame: usize) -> Option<PopulatedWrite> {
-        let subject = BodySubject { part: None, is_plain: true };
+        let subject = BodySubject { key: "k".into(), part: None, is_plain: true };
         let length = content.len() as u64;
-        let mut write = self.populator.begin_write(&self.mount, "k", subject, length, None)?;
+        let mut write =
+            PopulatedWrite::begin_write(&self.populator, &self.mount, subject, length, None)?;
         let mut feed = write.take_feed().unwrap();
         content.chunks(frame).for_each(|frame| feed.copy_bytes(frame));
         Some(write)
@@ -169,10 +170,11 @@ impl PopulateBed {
     /// Has a part of upload `upload` pass, and the store answer with this ETag.
     pub(super) async fn upload_part(&self, upload: &str, number: i32, content: &[u8], etag: &str) {
         let part = Some(PartName { upload: upload.into(), number });
-        let subject = BodySubject { part, is_plain: true };
+        let subject = BodySubject { key: "k".into(), part, is_plain: true };
         let length = content.len() as u64;
         let mut write =
-            self.populator.begin_write(&self.mount, "k", subject, length, None).unwrap();
+            PopulatedWrite::begin_write(&self.populator, &self.mount, subject, length, None)
+                .unwrap();
         if let Some(mut feed) = write.take_feed() {
             content.chunks(100_000).for_each(|frame| feed.copy_bytes(frame));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use s3s::dto::ETag;
 use verbs3_settings::{ByteSize, TimePeriod};
 
-use super::super::populated_write::{AnsweredVersion, BodySubject};
+use super::super::{AnsweredVersion, BodySubject, PopulatedWrite};
 use super::scripted_tier::{
     BLOCK, PAGE, PopulateBed, answered, content, pages_of, settings, version,
 };
@@ -93,8 +93,8 @@ async fn the_null_version_is_no_version() {
 async fn only_plain_objects_of_mounts_that_ask_for_it_are_copied() {
     let mut bed = PopulateBed::new();
     let begin = |bed: &PopulateBed, is_plain, bytes| {
-        let subject = BodySubject { part: None, is_plain };
-        bed.populator.begin_write(&bed.mount, "k", subject, bytes, None).is_some()
+        let subject = BodySubject { key: "k".into(), part: None, is_plain };
+        PopulatedWrite::begin_write(&bed.populator, &bed.mount, subject, bytes, None).is_some()
     };
     assert!(
         begin(&bed, true, 1 << 30) && !begin(&bed, false, 5) && !begin(&bed, true, (1 << 30) + 1)
