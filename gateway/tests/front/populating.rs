@@ -24,7 +24,7 @@ struct OneWorker {
 }
 
 #[async_trait]
-impl PopulateTier for Arc<OneWorker> {
+impl PopulateTier for OneWorker {
     fn block_geometry(&self) -> BlockGeometry {
         BlockGeometry::DEFAULT
     }
@@ -66,7 +66,7 @@ impl PopulateTier for Arc<OneWorker> {
 
 async fn stage() -> (Stage, Arc<OneWorker>) {
     let worker = Arc::new(OneWorker::default());
-    let shown: Arc<dyn PopulateTier> = Arc::new(worker.clone());
+    let shown: Arc<dyn PopulateTier> = worker.clone();
     let stage = Stage::start_with(|setup| {
         // A slow machine is no fault.
         setup.settings.populate.commit_wait_max =
@@ -200,8 +200,8 @@ async fn an_upload_is_readable_when_it_is_completed() {
         "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>\
          </CompleteMultipartUpload>"
     );
-    let done = stage.send(&post(format!("uploadId={id}"), document.len()), document.as_bytes());
-    let done = done.await;
+    let complete = post(format!("uploadId={id}"), document.len());
+    let done = stage.send(&complete, document.as_bytes()).await;
     assert_eq!(done.status, 200, "{}", done.text());
     let head = stage.send(&Request::new("HEAD", "/data/big"), b"").await;
     let etag = head.headers["etag"].clone();
