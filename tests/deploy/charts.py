@@ -103,6 +103,19 @@ def mounted(name: str, text: str) -> list[str]:
     return wrong
 
 
+def cut_off(name: str, text: str) -> list[str]:
+    """Pods behind a Service that end before it knows: connections that it leads to them meanwhile are refused. `preStop` holds their
+    SIGTERM up. Headless Services lead nobody."""
+    wrong, found = [], documents(text)
+    selectors = [one["spec"]["selector"] for one in found if one["kind"] == "Service" and one["spec"].get("clusterIP") != "None"]
+    for one in found:
+        labels = one.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {})
+        if pod_of(one) and any(selector.items() <= labels.items() for selector in selectors):
+            wrong += [f"{name}: {one['metadata']['name']}/{container['name']} is behind a Service and has no preStop"
+                      for container in pod_of(one)["containers"] if "preStop" not in container.get("lifecycle", {})]
+    return wrong
+
+
 def embedded(path: Path) -> list[str]:
     """Documents of JSON within a file's documents that are none."""
     wrong = []
@@ -144,7 +157,7 @@ def main(helm_path: Path, validate: Path, folder: Path) -> list[str]:
     for name, words, expected in variants:
         text = render.template(helm, *words, "--set", f"image.digest={DIGEST}")
         wrong += [f"{name}: does not render {what}" for what in expected if what not in text]
-        wrong += invalid(name, text, validate, folder) + mounted(name, text)
+        wrong += invalid(name, text, validate, folder) + mounted(name, text) + cut_off(name, text)
         wrong += [f"{name}: {what}" for one in documents(text) for what in hardening(one)]
     for path in sorted((KUBERNETES / "examples").glob("*.yaml")):
         wrong += invalid(f"example {path.name}", path.read_text(), validate, folder)

@@ -22,8 +22,9 @@ SECRET = re.compile(r"(SECRET|PASSWORD|ACCESS_KEY|KEY_ID)=(?!/)\S", re.I)
 def scripts() -> list[str]:
     """What shellcheck says of the scripts."""
     found = [path for place in (DEPLOY, ROOT / "tests/deploy") for path in place.rglob("*.sh")]
-    command = ["shellcheck", "--external-sources", "--source-path", ROOT, "--severity=style", *sorted(found), ROOT / "tests/testbed/helm.sh", ROOT / "tests/testbed/kube-apiserver.sh",
-               ROOT / "tests/kubernetes/run.sh"]
+    command = ["shellcheck", "--external-sources", "--source-path", ROOT, "--severity=style", *sorted(found), ROOT / "tests/testbed/helm.sh",
+               *(ROOT / f"tests/testbed/{name}.sh" for name in ("kubernetes", "coredns", "containerd", "debian-root")),
+               *sorted((ROOT / "tests/kubernetes").glob("*.sh"))]
     done = subprocess.run(command, capture_output=True, text=True)
     return [done.stdout + done.stderr] if done.returncode != 0 else []
 

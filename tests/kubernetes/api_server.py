@@ -14,6 +14,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testbed"))
 from free_ports import free_port  # noqa: E402
 
 
+# What was held, in words.
+HELD = []
+
+
+def hold(what: str, is_so, seen=None) -> None:
+    if not is_so:
+        raise SystemExit(f"ERROR: {what}" + (f": {seen}" if seen is not None else ""))
+    HELD.append(what)
+
+
 def openssl(*words: str, folder: Path) -> None:
     done = subprocess.run(["openssl", *words], cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:

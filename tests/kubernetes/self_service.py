@@ -25,7 +25,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 
-from api_server import ApiServer, Processes, certificate, until
+from api_server import HELD, ApiServer, Processes, certificate, hold, until
 from free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,13 +33,6 @@ DIGEST = "sha256:" + "1" * 64
 ALL = ["VERBS3_NODE_IP", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"]
 OBJECTS, OBJECT_BYTES = 20, 200_000
 PRELOADS = "/apis/verbs3.io/v1alpha1/namespaces/train/preloads"
-HELD = []
-
-
-def hold(what: str, is_so, seen=None) -> None:
-    if not is_so:
-        raise SystemExit(f"ERROR: {what}" + (f": {seen}" if seen is not None else ""))
-    HELD.append(what)
 
 
 def rendered(helm: str, *words: str) -> list[dict]:

@@ -23,6 +23,9 @@ CHROOT_LOCK=$CACHE/rgw-install.lock
 # Names that virtual-host style requests may put in front of: BUCKET.s3.rgw.test.
 DNS_NAME=s3.rgw.test
 
+# shellcheck source=tests/testbed/mirror.sh
+. "$(dirname "$SELF")/mirror.sh"
+
 say() { echo "rgw: $*" >&2; }
 die() { say "$*"; exit 1; }
 
@@ -37,13 +40,6 @@ USAGE
 }
 
 # ---- install -------------------------------------------------------------------------------------------------------
-
-# The machine's own Debian mirror: the first http(s) address in apt's sources that is not the security archive.
-mirror() {
-  { cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null || true; } |
-    sed -n -E 's/^(deb +(\[[^]]*\] +)?|URIs: *)(https?:[^ ]+).*/\3/p' | sed 's,/*$,,' |
-    grep -E -m 1 '/debian$' || true
-}
 
 install_mmdebstrap() {
   if command -v mmdebstrap >/dev/null; then return; fi
@@ -60,13 +56,11 @@ install() {
   exec 8>"$CHROOT_LOCK"; flock 8
   if [ -e "$CHROOT/.complete" ]; then say "chroot present: $CHROOT ($(cat "$CHROOT/.complete"))"; exec 8>&-; return; fi
   install_mmdebstrap
-  local url options=() proxy
+  local url options
   url=$(mirror)
-  [ -n "$url" ] || die "no Debian mirror (an http address ending in /debian) in /etc/apt/sources.list or sources.list.d: add one"
-  proxy=$(apt-config dump 2>/dev/null | sed -n 's/^Acquire::http::Proxy "\(.*\)";/\1/p')
+  mapfile -t options < <(mirror_options)
   # A mirror of what moves may be behind.
   if [ "$SUITE" = sid ]; then options+=(--aptopt='Acquire::Check-Valid-Until "false"'); fi
-  if [ -n "$proxy" ]; then options+=(--aptopt="Acquire::http::Proxy \"$proxy\""); fi
   say "making the chroot of $SUITE with $PACKAGES from $url in $CHROOT"
   rm -rf --one-file-system "$CHROOT.partial" "$CHROOT"
   mmdebstrap --mode=root --variant=minbase --include="$PACKAGES" --quiet \

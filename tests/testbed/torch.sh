@@ -17,14 +17,11 @@ FROM_SOURCE=s3torchconnector==1.5.0
 KEY=$({ echo "2 $SUITE $PACKAGES $FROM_SOURCE"; cat "$REQUIREMENTS"; } | sha256sum | cut -c1-12)
 CHROOT=$CACHE/torch-$SUITE-$KEY
 
+# shellcheck source=tests/testbed/mirror.sh
+. "$HERE/mirror.sh"
+
 say() { echo "torch: $*" >&2; }
 die() { say "$*"; exit 1; }
-
-# The machine's own Debian mirror: the first http(s) address in apt's sources that is not the security archive.
-mirror() {
-  { cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null || true; } |
-    sed -n -E 's/^(deb +(\[[^]]*\] +)?|URIs: *)(https?:[^ ]+).*/\3/p' | sed 's,/*$,,' | grep -E -m 1 '/debian$' || true
-}
 
 install() {
   [ "$(id -u)" = 0 ] || die "must run as root: it makes a chroot"
@@ -33,11 +30,9 @@ install() {
   exec 8>"$CACHE/torch-install.lock"; flock 8
   if [ -e "$CHROOT/.complete" ]; then return; fi
   command -v mmdebstrap >/dev/null || die "mmdebstrap is missing: tests/testbed/packages.sh installs it"
-  local url venv options=() platforms=() proxy name
+  local url venv options platforms=() name
   url=$(mirror)
-  [ -n "$url" ] || die "no Debian mirror (an http address ending in /debian) in /etc/apt/sources.list or sources.list.d: add one"
-  proxy=$(apt-config dump 2>/dev/null | sed -n 's/^Acquire::http::Proxy "\(.*\)";/\1/p')
-  if [ -n "$proxy" ]; then options+=(--aptopt="Acquire::http::Proxy \"$proxy\""); fi
+  mapfile -t options < <(mirror_options)
   say "making the chroot of $SUITE with $PACKAGES in $CHROOT"
   rm -rf --one-file-system "$CHROOT.partial" "$CHROOT"
   mmdebstrap --mode=root --variant=minbase --include="$PACKAGES" --quiet --aptopt='Acquire::Retries "5"' \
