@@ -14,7 +14,7 @@ mkdir -p "$1"; DIR=$(readlink -f "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "ERROR: pods: must run as root: it makes network and mount namespaces" >&2; exit 1; }
 [ -d /sys/fs/cgroup/cpuset ] || { echo "ERROR: pods: /sys/fs/cgroup is not of version 1: this stage makes its nodes' cgroups for that alone" >&2; exit 1; }
 export PYTHONDONTWRITEBYTECODE=1
-VERBS3=${VERBS3_BINARY:-$(binary)}
+VERBS3=$(binary)
 # Two at once would have the same cgroups.
 exec 7>"${VERBS3_CACHE_DIR:-$HOME/.cache/verbs3}/pods.lock"
 flock -n 7 || { echo "ERROR: pods: another run of it is under way on this machine" >&2; exit 1; }
@@ -41,6 +41,6 @@ remove_cgroups() {
 trap remove_cgroups EXIT
 rm -rf "$DIR/lab"
 mkdir -p /var/lib/cni
-# Not exec: the trap is this shell's.
-unshare --mount --uts --net --pid --ipc --fork --mount-proc --kill-child "$VENV/bin/python" "$HERE/pods.py" --verbs3 "$VERBS3" \
+# Not exec: the trap is this shell's. Whoever kills the shell kills all of it.
+setpriv --pdeathsig KILL unshare --mount --uts --net --pid --ipc --fork --mount-proc --kill-child "$VENV/bin/python" "$HERE/pods.py" --verbs3 "$VERBS3" \
   --kubernetes "$KUBERNETES" --containerd "$CONTAINERD" --etcd "$ETCD" --coredns "$COREDNS" --helm "$HELM" --dir "$DIR" "$@"
