@@ -74,6 +74,8 @@ const EVICTIONS_PER_LEASE_MAX: usize = 24;
 /// Extents emptied for one lease. More than one only where a page that a reader holds keeps the
 /// first from being free.
 const EVACUATIONS_PER_LEASE_MAX: usize = 2;
+/// Most staged writes that are given up for one cell.
+const GIVEN_UP_PER_LEASE_MAX: usize = 4;
 
 /// Extents looked at for one that can be emptied, where the sparsest has pages that must stay.
 const EXTENTS_LOOKED_AT_MAX: u32 = 256;
@@ -215,11 +217,6 @@ impl MemoryTier {
         if let Some(cell) = self.arena.allocate_cell(bytes) {
             return Some(cell);
         }
-        while self.staged.give_up_oldest() {
-            if let Some(cell) = self.arena.allocate_cell(bytes) {
-                return Some(cell);
-            }
-        }
         if self.break_up_extent(owner)
             && let Some(cell) = self.arena.allocate_cell(bytes)
         {
@@ -235,6 +232,16 @@ impl MemoryTier {
         }
         for _ in 0..EVACUATIONS_PER_LEASE_MAX {
             if !self.evacuate_extent(owner) {
+                break;
+            }
+            if let Some(cell) = self.arena.allocate_cell(bytes) {
+                return Some(cell);
+            }
+        }
+        // Last: a staged write that is given up is read from the store as a whole. What is only
+        // read ahead, or staged itself, is not worth that.
+        for _ in 0..GIVEN_UP_PER_LEASE_MAX {
+            if urgency == MemoryUrgency::Ahead || !self.staged.give_up_oldest() {
                 break;
             }
             if let Some(cell) = self.arena.allocate_cell(bytes) {

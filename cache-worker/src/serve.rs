@@ -187,7 +187,7 @@ impl CacheWorker {
                 self.send_answer::<StageMessage>(answer, reply).await;
             }
             WorkerRequest::Settle(settle) => {
-                let answer = self.answer_settle(settle, peer);
+                let answer = self.answer_settle(settle, peer).await;
                 self.send_answer::<SettleMessage>(answer, reply).await;
             }
         }

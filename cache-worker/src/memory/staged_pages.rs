@@ -111,6 +111,11 @@ impl StagedPageTable {
         })
     }
 
+    /// Returns how long pages are kept that nobody settles.
+    pub(crate) fn kept_for(&self) -> Duration {
+        self.kept_for
+    }
+
     /// Takes bytes for pages that are about to come, for the account.
     pub(crate) fn reserve_bytes(
         self: &Arc<Self>,
@@ -206,9 +211,12 @@ impl StagedPageTable {
             .filter(|(_, write)| is_expired(write))
             .map(|(&token, _)| token)
             .collect();
-        for token in expired {
-            let given_up = self.remove_write(&mut state, token);
-            self.count_end(StagedEnd::Expired, given_up.as_ref());
+        let given_up: Vec<StagedWrite> =
+            expired.into_iter().filter_map(|token| self.remove_write(&mut state, token)).collect();
+        // Their cells go back without the lock.
+        drop(state);
+        for write in given_up {
+            self.count_end(StagedEnd::Expired, Some(&write));
         }
     }
 

@@ -14,8 +14,11 @@ use crate::serve_refusal::ServeRefusal;
 use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
 
+/// Pages that are installed without giving others a turn on the thread.
+const PAGES_PER_TURN: usize = 64;
+
 impl CacheWorker {
-    pub(super) fn answer_settle(
+    pub(super) async fn answer_settle(
         &self,
         settle: SettleMessage,
         peer: Box<str>,
@@ -34,7 +37,7 @@ impl CacheWorker {
         let mut pages = 0;
         for write in tokens.into_iter().filter_map(|token| staged.take_write(token, &owner)) {
             match &target {
-                Some(target) => pages += self.install_pages(target, write),
+                Some(target) => pages += self.install_pages(target, write).await,
                 None => staged.count_end(StagedEnd::Discarded, Some(&write)),
             }
         }
@@ -43,11 +46,15 @@ impl CacheWorker {
 
     /// Installs the pages that are whole pages of the version. Others are dropped: the gateway has
     /// guessed their place in the object, or its length, wrongly.
-    fn install_pages(&self, target: &Arc<FillTarget>, write: StagedWrite) -> u32 {
+    async fn install_pages(&self, target: &Arc<FillTarget>, write: StagedWrite) -> u32 {
         let (geometry, account) = (self.checks.geometry, write.account);
         let target = FillTarget { account, ..FillTarget::clone(target) };
         let (mut installed, mut misplaced) = (0, 0);
-        for staged in write.pages.into_values() {
+        for (at, staged) in write.pages.into_values().enumerate() {
+            if at % PAGES_PER_TURN == PAGES_PER_TURN - 1 {
+                // Other calls of the connection have their turn.
+                tokio::task::yield_now().await;
+            }
             let block_len = geometry.block_len(target.version.bytes, staged.block);
             if geometry.page_len(block_len, PageIndex(staged.page)) == staged.kept.bytes {
                 self.pages.filler.install_page(&target, staged.block, staged.page, staged.kept);

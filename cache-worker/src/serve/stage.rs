@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::{Buf, Bytes};
 use crc_fast::CrcAlgorithm;
+use tokio::time::timeout;
 use verbs3_protocol::{BlockGeometry, PageIndex, STAGED_PAGES_MAX, StageMessage, StagedPages};
 use verbs3_rdma::arena::{ArenaCell, CellReader};
 use verbs3_rdma::landing::Landing;
@@ -17,6 +18,9 @@ use crate::metrics::{BusyReason, CountedRequest, StagedEnd};
 use crate::serve_refusal::ServeRefusal;
 use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
+
+/// Longest key, as S3 has it. Staged pages keep theirs.
+const KEY_BYTES_MAX: usize = 1024;
 
 /// For whom pages are staged, and who pushes them.
 pub(super) struct StagingCall {
@@ -36,16 +40,19 @@ impl CacheWorker {
         self.metrics.requests[CountedRequest::Stage].inc();
         let lengths = self.check_stage(&stage)?;
         let StagingCall { account, peer } = call;
+        let memory_tier = self.pages.filler.memory_tier();
         let room = self.take_room(&lengths, account).inspect_err(|_| {
             self.metrics.busy[BusyReason::Staged].inc();
         })?;
-        let pushed = reply.pull_data(Bytes::new(), room.landing).await;
-        let pushed = pushed.map_err(|_| ServeRefusal::NothingPushed)?;
-        let memory = self.pages.filler.memory_tier();
+        // A gateway that stands still, or never pushes, gives its room back like one that never
+        // settles.
+        let staged_for = memory_tier.staged_pages().kept_for();
+        let pushed = timeout(staged_for, reply.pull_data(Bytes::new(), room.landing)).await;
+        let pushed = pushed.ok().and_then(Result::ok).ok_or(ServeRefusal::NothingPushed)?;
         let pages = self.copy_pages(&stage, room.cells, pushed)?;
         let (token, owner) = (stage.token, StageOwner { object: stage.object, peer });
         let arrived = ArrivedPages { token, owner, pages, now: self.clock.now() };
-        memory.staged_pages().add_pages(arrived, room.taken)?;
+        memory_tier.staged_pages().add_pages(arrived, room.taken)?;
         Ok(StagedPages { bytes: stage.bytes.into() })
     }
 
@@ -165,7 +172,9 @@ fn staged_range(stage: &StageMessage) -> Option<Range<u32>> {
     let start = u32::from(PageIndex(*first_page).0).checked_mul(page_bytes)?;
     let end = start.checked_add(*bytes).filter(|&end| end <= block_bytes)?;
     let covered = bytes.div_ceil(page_bytes) as usize;
-    let is_whole = (1..=STAGED_PAGES_MAX).contains(&pages) && covered == pages;
+    let is_whole = (1..=STAGED_PAGES_MAX).contains(&pages)
+        && covered == pages
+        && stage.object.key.len() <= KEY_BYTES_MAX;
     is_whole.then_some(start..end)
 }
 

@@ -140,8 +140,7 @@ fn is_bucket_name(name: &str) -> bool {
         && edge(name.chars().last())
 }
 
-/// Two mounts that show the same object: allowed (they share its cache), but rules such as
-/// `read_only` then hold for one way in and not for the other.
+/// A mount that copies writes has to keep something, and has to have writes.
 fn check_populate(index: usize, mount: &MountSettings, findings: &mut CheckFindings) {
     if mount.populate_on_write == PopulateSetting::Off {
         return;
@@ -180,6 +179,8 @@ pub(super) fn check_copies_are_taken(
     }
 }
 
+/// Two mounts that show the same object: allowed (they share its cache), but rules such as
+/// `read_only` then hold for one way in and not for the other.
 fn check_overlaps(mounts: &[MountSettings], findings: &mut CheckFindings) {
     for (index, mount) in mounts.iter().enumerate() {
         for (other_index, other) in mounts.iter().enumerate().take(index) {

@@ -105,7 +105,7 @@ async fn upload_body<R: UploadOperation>(
     if !entry.exchange.reserve_body().await {
         return Err(BodyFault::Busy.into_error());
     }
-    let _place = entry.exchange.take_store_place(&entry.mount.ufs).await?;
+    let place = entry.exchange.take_store_place(&entry.mount.ufs).await?;
     let (body, trailers) = take_body(&entry, &mut request, declared)?;
     let body = entry.exchange.pace_upload(&entry.mount.ufs, body);
     let checks = BodyChecks::from_headers(declared, &request.headers, trailers)?;
@@ -162,7 +162,10 @@ async fn upload_body<R: UploadOperation>(
             "the ufs answered before it had the whole body",
         ));
     }
+    // The store is done with it. What follows must not keep others from it.
+    drop(place);
     if let (Some(populated), Ok(response)) = (populated, &result) {
+        entry.exchange.drop_body();
         populated.finish_write(R::answered_version(&response.output)).await;
     }
     core.conclude_response::<R>(&entry, result, raw)

@@ -366,7 +366,7 @@ async fn pages_that_come_twice_are_kept_once() {
 }
 
 #[tokio::test]
-async fn staged_pages_go_first_where_memory_has_run_out() {
+async fn staged_pages_give_way_where_nothing_else_can() {
     let bed = Bed::with(InProcessMode::Share, 4, taking(|_| ()));
     let stored = Stored::new(1, BLOCK);
     bed.store.put("read", stored.clone());

@@ -184,7 +184,9 @@ impl RememberedUpload {
     /// Holds the parts of the completed object against those that went through here. A part with
     /// another ETag went elsewhere: its length is not known.
     pub(super) fn place_parts(mut self, listed: &[(i32, ETag)]) -> PlacedParts {
-        let mut placed = PlacedParts { bytes: Some(0), ..PlacedParts::default() };
+        // A store that sorts a list in another order, in place of a refusal, joins the parts otherwise.
+        let ascends = listed.is_sorted_by(|(one, _), (next, _)| one < next);
+        let mut placed = PlacedParts { bytes: ascends.then_some(0), ..PlacedParts::default() };
         for (number, etag) in listed {
             let known = self.parts.remove(number);
             let (same, other): (Vec<_>, Vec<_>) =
