@@ -367,7 +367,7 @@ impl PageFiller {
     }
 
     /// Returns whether requests wait for what others under way hold.
-    fn turns_wait(&self) -> bool {
+    pub(crate) fn turns_wait(&self) -> bool {
         self.store_turns.waiting_count() > 0
             || self.turns.waiting_count() > 0
             || self.kibibytes.waiting_count() > 0

@@ -224,7 +224,7 @@ impl AttributeFetcher {
                 match plan.whole.or_else(guessed) {
                     Some(bytes) => self.ask_whole(check, range, bytes).await,
                     // All that there is of these bytes is wanted, so no guess asks for too much.
-                    None if get.to_end => {
+                    None if get.to_end && !self.filler.turns_wait() => {
                         let last = self.sizes.possible_limit(&subject.object) - 1;
                         let range = *range.start()..=last.max(*range.end());
                         self.ask_get(check, range).await
@@ -323,7 +323,10 @@ impl AttributeFetcher {
         range: RangeInclusive<u64>,
     ) -> UfsAttributeAnswer {
         let StoreCheck { subject, needs, .. } = check;
-        let bytes = (range.end() - range.start() + 1).min(self.filler.block_bytes());
+        // Of further blocks, the fill asks for the bytes when it gets there.
+        let block_bytes = self.filler.block_bytes();
+        let bytes =
+            (range.end() - range.start() + 1).min(block_bytes - range.start() % block_bytes);
         let ufs = &subject.source.ufs;
         let turn = match self.take_read_turn(check, bytes).await {
             Ok(turn) => turn,

@@ -113,7 +113,8 @@ impl PageFiller {
         let first_end = usize::from(first.first_page) + first.pages.len();
         let ends_block = first_end == geometry.touched_pages(&(0..block_len(block))).len();
         let begins = |block: BlockIndex| u64::from(block.0) * self.block_bytes();
-        if !first.origin.is_ufs() || !ends_block {
+        // Where turns are scarce, each request ends with its block.
+        if !first.origin.is_ufs() || !ends_block || self.turns_wait() {
             return following;
         }
         // Former owners are asked for each run by itself.
@@ -224,6 +225,10 @@ impl PageFiller {
             if self.turns_wait() || began.elapsed() >= pause_max {
                 return false;
             }
+        }
+        // Whoever waits gets this turn. Others must not wait for all of a long body.
+        if self.turns_wait() {
+            return false;
         }
         self.tenants.metrics_of(target.account).store_bytes.inc_by(bytes);
         true

@@ -30,9 +30,10 @@ impl RequestExtent {
         self.geometry
     }
 
-    /// Returns the length of the longest object that is one request.
+    /// Returns the length of the longest object that is one request: whole pages.
     pub(crate) fn object_bytes_max(&self) -> u64 {
-        self.whole_bytes_max.min(self.find_group_end(BlockIndex(0)))
+        let page_bytes = u64::from(self.geometry.page_bytes);
+        self.whole_bytes_max.min(self.find_group_end(BlockIndex(0))) / page_bytes * page_bytes
     }
 
     /// Returns the end, in bytes of the object, of the blocks that are owned together with this one.
@@ -104,6 +105,12 @@ mod tests {
         assert_eq!(extent.find_end(BlockIndex(15), &(0..200 * MIB)), 64 * MIB);
         assert_eq!(extent.find_end(BlockIndex(u32::MAX), &(0..u64::MAX)), 4 * MIB << 32);
         assert_eq!(extent.object_bytes_max(), 64 * MIB);
+        let odd = WorkerFillSettings {
+            whole_request_max: ByteSize(50_000_000),
+            ..WorkerFillSettings::default()
+        };
+        let odd = RequestExtent::new(BlockGeometry::DEFAULT, &odd).object_bytes_max();
+        assert_eq!((odd % (256 << 10), 50_000_000 - odd < 256 << 10), (0, true));
     }
 
     #[test]

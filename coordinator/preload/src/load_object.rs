@@ -85,7 +85,7 @@ impl PreloadRun<'_> {
         let mut loads: FuturesUnordered<BoxFuture<'_, Result<(), PreloadItemError>>> =
             FuturesUnordered::new();
         let mut failed = None;
-        for (block, pages) in self.plan.wanted_pieces(geometry, version.bytes) {
+        for (block, pages) in self.plan.spread_pieces(geometry, version.bytes) {
             let begun =
                 if block == BlockIndex(0) && pages.start == first.start { first.end } else { 0 };
             if begun >= pages.end && replicas <= 1 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use verbs3_protocol::{BlockGeometry, BlockIndex, WarmTier};
+use verbs3_protocol::{BLOCKS_TOGETHER, BlockGeometry, BlockIndex, WarmTier};
 
 use crate::api::{PreloadByteRange, PreloadJobAction, PreloadJobSpec, PreloadTier};
 use crate::mounts::{PreloadMount, PreloadMountTable};
@@ -181,6 +181,19 @@ impl PreloadPlan {
                 // An object of 5 TiB has 5 million blocks of the smallest size, so the number fits.
                 (BlockIndex(block as u32), start as u16..end as u16)
             })
+        })
+    }
+
+    /// Returns the same pieces in an order in which adjacent ones lie with different workers, as far
+    /// as there are several groups of blocks: a long object is loaded by many workers at once.
+    pub(crate) fn spread_pieces(
+        &self,
+        geometry: BlockGeometry,
+        object_bytes: u64,
+    ) -> impl Iterator<Item = (BlockIndex, std::ops::Range<u16>)> + Send {
+        (0..BLOCKS_TOGETHER).flat_map(move |turn| {
+            let pieces = self.wanted_pieces(geometry, object_bytes);
+            pieces.filter(move |(block, _)| block.0 % BLOCKS_TOGETHER == turn)
         })
     }
 

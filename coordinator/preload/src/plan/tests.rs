@@ -39,6 +39,17 @@ fn a_whole_object_is_wanted_block_by_block() {
 }
 
 #[test]
+fn long_objects_are_loaded_from_all_groups_in_turn() {
+    let plan = plan(&spec());
+    let bytes = 40 * BLOCK + 1;
+    let blocks: Vec<u32> = plan.spread_pieces(GEOMETRY, bytes).map(|(block, _)| block.0).collect();
+    assert_eq!(blocks[..5], [0, 16, 32, 1, 17]);
+    let mut sorted = blocks;
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..41).collect::<Vec<_>>());
+}
+
+#[test]
 fn of_ranges_the_pages_that_they_touch_are_wanted_once() {
     let range = |first, last| PreloadByteRange { first, last };
     let spec = PreloadJobSpec {
