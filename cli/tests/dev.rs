@@ -15,7 +15,8 @@ use processes::{Process, dev_key, get, get_object, run, text, verbs3};
 fn start(folder: &Path, words: &[&str]) -> Process {
     let dir = folder.join("data");
     let dir = dir.to_str().unwrap();
-    let small = ["--set", "worker.memory.capacity=32MiB", "--set", "gateway.memory.capacity=32MiB"];
+    // Of three workers, each one has room for an object of 9 MB, which lies with one of them.
+    let small = ["--set", "worker.memory.capacity=96MiB", "--set", "gateway.memory.capacity=32MiB"];
     let words = [&["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir], &small[..], words]
         .concat();
     Process::start(folder, "dev", &words)

@@ -32,6 +32,23 @@ def test_headers_come_in_their_places(reader, thousand):
             assert headers["etag"]
 
 
+def test_lists_say_what_single_heads_say_and_ask_each_home_once(reader, gateway, thousand):
+    asked, there = thousand
+    reader.exists_many(asked)
+    lists = 'verbs3_worker_requests_total{request="head_list"'
+    opens = 'verbs3_worker_requests_total{request="open"'
+    before = gateway.metric(lists), gateway.metric(opens)
+    found = reader.head_many(asked)
+    assert gateway.metric(lists) > before[0]
+    assert gateway.metric(opens) == before[1]
+    own = ("date", "x-amz-request-id", "x-amz-id-2")
+    told = [headers and {name: value for name, value in headers.items() if name not in own} for headers in found[:40]]
+    for (bucket, key), is_there, headers in zip(asked[:40], there[:40], told, strict=True):
+        if is_there:
+            single = reader.head(bucket, key)
+            assert headers == {name: value for name, value in single.items() if name not in own}
+
+
 def test_heads_need_no_memory_for_bodies(gateway, thousand):
     asked, there = thousand
     small = verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, memory="2MiB")

@@ -256,7 +256,8 @@ async fn a_hot_small_object_is_read_without_asking_its_home() {
         }
         let metrics = cluster.metrics("gateway-0").await.map_err(|error| error.to_string())?;
         let held = metrics.sum("verbs3_client_small_object_reads_total", &[]);
-        if held < 150.0 { Err(format!("{held} answered with held bytes")) } else { Ok(()) }
+        // A third of them have no body, and a part is shorter: more than is demanded below.
+        if held < 300.0 { Err(format!("{held} answered with held bytes")) } else { Ok(()) }
     };
     eventually(SOON, answered).await.unwrap();
     let metrics = cluster.metrics("gateway-0").await.unwrap();

@@ -63,7 +63,13 @@ impl Trace {
 async fn a_cold_read_is_one_trace_from_the_client_to_the_store_and_a_hot_one_ends_at_the_workers() {
     let receiver = Receiver::start().await.unwrap();
     let builder = Cluster::builder().workers(2).faulty_store();
-    let cluster = builder.settings(Section::Mount, &receiver.settings()).start().await.unwrap();
+    let cluster = builder
+        .settings(Section::Mount, &receiver.settings())
+        // A request to the store for each block.
+        .settings(Section::Worker, "[worker.fill]\nwhole_request_max = \"1MiB\"\n")
+        .start()
+        .await
+        .unwrap();
     let bucket = cluster.bucket("traces").await.unwrap();
     assert_eq!(reading::put(&cluster.store(), &bucket, "key", 1, LENGTH).await, None);
     let (cold, hot) = (trace(1), trace(2));

@@ -5,6 +5,7 @@
 mod answering;
 mod bytes_right;
 mod coherence;
+mod head_list;
 mod keeping;
 mod resuming;
 mod trouble;
@@ -116,7 +117,9 @@ impl Make {
             let id = WorkerId(format!("w{n}"));
             let volumes = HashMap::from([(volume.clone(), (ufs.clone(), "train".to_owned()))]);
             let mut settings = WorkerSettings::default();
+            // Each request ends with its block, so that much can happen between two of them.
             settings.fill.request_max = ByteSize(BLOCK as u64);
+            settings.fill.whole_request_max = ByteSize(BLOCK as u64);
             let parts = WorkerParts {
                 geometry: GEOMETRY,
                 askers: WorkerAskers::Any,

@@ -5,8 +5,8 @@ use super::{BOTH, GOOD, broken, findings};
 #[test]
 fn only_a_mount_that_caches_and_writes_copies_its_writes() {
     let mount = |more: &str| format!("name = \"train\"\npopulate_on_write = \"on\"\n{more}");
-    let untaken = "worker.populate.staged_max: mount train copies its writes, and this worker takes \
-                   none; give it memory for them";
+    let untaken = "warning: worker.populate.staged_max: mount train copies its writes, and this worker \
+                   takes none; give it memory for them";
     broken("name = \"train\"", &mount(""), &[untaken]);
     let taken =
         GOOD.replace("name = \"train\"", &mount("")) + "populate = { staged_max = \"1GiB\" }";
