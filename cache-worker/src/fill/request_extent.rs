@@ -103,7 +103,7 @@ mod tests {
     fn no_request_leaves_its_group() {
         let extent = extent(16, 256);
         assert_eq!(extent.find_end(BlockIndex(15), &(0..200 * MIB)), 64 * MIB);
-        assert_eq!(extent.find_end(BlockIndex(u32::MAX), &(0..u64::MAX)), 4 * MIB << 32);
+        assert_eq!(extent.find_end(BlockIndex(u32::MAX), &(0..u64::MAX)), (4 * MIB) << 32);
         assert_eq!(extent.object_bytes_max(), 64 * MIB);
         let odd = WorkerFillSettings {
             whole_request_max: ByteSize(50_000_000),

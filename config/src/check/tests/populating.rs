@@ -17,12 +17,16 @@ fn only_a_mount_that_caches_and_writes_copies_its_writes() {
         &[
             "mount[0].populate_on_write: copies writes to workers, which keep nothing of a mount with \
          cached = false; set it to \"off\"",
+            untaken,
         ],
     );
     broken(
         "name = \"train\"",
         &mount("read_only = true"),
-        &["mount[0].populate_on_write: copies writes, and read_only refuses them all; set it to \
-         \"off\""],
+        &[
+            "mount[0].populate_on_write: copies writes, and read_only refuses them all; set it to \
+             \"off\"",
+            untaken,
+        ],
     );
 }
