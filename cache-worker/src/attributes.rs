@@ -1,10 +1,10 @@
 //! Object attributes and absences that are known, and the right to answer from them.
 //!
-//! Owns generations (`generation_slots`) and open writes (`coherence_table`), how tenants share their places
-//! (`account_places`), what lost writes leave (`doubt_tracker`, `write_scopes`), the answers and their ages
-//! (`attribute_cache`), the checks at the UFS (`check_table`, `attribute_fetcher`), and the leases
-//! that let gateways answer by themselves (`lease_grants`, `read_counter`). Holds no bytes of
-//! objects.
+//! Owns generations (`generation_slots`) and open writes (`coherence_table`), how tenants share
+//! their places (`account_places`), what lost writes leave (`doubt_tracker`, `write_scopes`), the
+//! answers and their ages (`attribute_cache`), the checks at the UFS (`check_table`,
+//! `attribute_fetcher`), and the leases that let gateways answer by themselves (`lease_grants`,
+//! `read_counter`). Holds no bytes of objects.
 
 mod account_places;
 mod attribute_cache;

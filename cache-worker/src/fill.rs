@@ -266,8 +266,9 @@ impl PageFiller {
         );
     }
 
-    /// Waits for the permit to send a request for `bytes` to a UFS. The wait is bounded in time, and the queue
-    /// in length. What becomes free goes to the tenant that has least under way for its weight.
+    /// Waits for the permit to send a request for `bytes` to a UFS. The wait is bounded in time, and
+    /// the queue in length. What becomes free goes to the tenant that has least under way for its
+    /// weight.
     pub(crate) async fn acquire_read_permit(
         &self,
         ufs: &Ufs,

@@ -16,8 +16,8 @@ mod open_store;
 pub(crate) use mount_names::MountNamePair;
 pub use verbs3_ufs::Ufs;
 
-/// Longest key in bytes, by S3 ("Naming Amazon S3 objects").
-pub const KEY_BYTES_MAX: usize = 1024;
+/// Longest key in bytes.
+pub const KEY_BYTES_MAX: usize = ObjectKey::KEY_BYTES_MAX;
 
 /// How old cached attributes may be before the UFS is asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

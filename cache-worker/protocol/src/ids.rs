@@ -66,6 +66,9 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
+    /// Longest key in bytes, by S3 ("Naming Amazon S3 objects").
+    pub const KEY_BYTES_MAX: usize = 1024;
+
     /// Returns the slot of block 0, whose first worker is the object's home.
     pub fn home_slot(&self) -> HashSlot {
         self.block_slot(BlockIndex(0))

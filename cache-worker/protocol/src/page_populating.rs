@@ -47,7 +47,7 @@ pub struct StageMessage {
 /// Answer to [`StageMessage`]: the pages are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagedPages {
-    /// Bytes that are staged under the token, at this worker.
+    /// Bytes of the pages that came with this question.
     pub bytes: u64,
 }
 

@@ -1,7 +1,8 @@
 //! Sends the checks to the UFS. If the wanted bytes begin in block 0, one GET brings attributes and
-//! first pages in one round trip, and all that the reader wants where its end is named or guessed. Otherwise a HEAD is sent. The GET is ranged, unless the object is
-//! known or guessed to fit: only the answer to a full GET shows by itself that the object has no
-//! checksums. Where a ranged GET is sent and checksums are wanted, a HEAD is sent beside it.
+//! first pages in one round trip, and all that the reader wants where its end is named or guessed.
+//! Otherwise a HEAD is sent. The GET is ranged, unless the object is known or guessed to fit: only
+//! the answer to a full GET shows by itself that the object has no checksums. Where a ranged GET is
+//! sent and checksums are wanted, a HEAD is sent beside it.
 //!
 //! Each request has a turn at its store, which tenants share: that of any tenant whose reads wait for
 //! the answer. Nobody waits for one while its own GET could not go on without that: a HEAD beside a

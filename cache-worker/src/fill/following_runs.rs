@@ -127,10 +127,8 @@ impl PageFiller {
             let wanted = (end - begins(block)).min(block_len(block).into());
             let pages = geometry.touched_pages(&(0..wanted as u32));
             let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
-            let is_absent = |page: &u16| {
-                let key = target.digest.page_key(block, *page);
-                !flights.contains_key(&key) && !self.memory.holds_page(key) && !self.is_on_disk(key)
-            };
+            let is_absent =
+                |page: &u16| self.is_page_absent(&flights, target.digest.page_key(block, *page));
             let absent: Vec<u16> = pages.clone().take_while(is_absent).collect();
             if absent.is_empty() {
                 break;
@@ -216,19 +214,19 @@ impl PageFiller {
         let look = self.bounds.unwanted_max.min(pause_max).max(LOOKS_MIN);
         loop {
             following.release_overtaken();
+            // Whoever waits gets this turn. Others must not wait for all of a long body.
+            if self.turns_wait() {
+                return false;
+            }
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return false,
                 () = wanted.as_mut() => break,
                 () = tokio::time::sleep(look) => {}
             }
-            if self.turns_wait() || began.elapsed() >= pause_max {
+            if began.elapsed() >= pause_max {
                 return false;
             }
-        }
-        // Whoever waits gets this turn. Others must not wait for all of a long body.
-        if self.turns_wait() {
-            return false;
         }
         self.tenants.metrics_of(target.account).store_bytes.inc_by(bytes);
         true

@@ -9,6 +9,7 @@ use verbs3_protocol::{BlockIndex, CacheVerdict, PageIndex};
 use super::fill_error::PageFillError;
 use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest, RunPage};
 use super::{FillTarget, FlightMap, PageFiller, PageInFlight};
+use crate::digest::PageKey;
 use crate::memory::CachedPage;
 use crate::metrics::PageFound;
 
@@ -139,6 +140,11 @@ impl PageFiller {
         Ok(PageClaim { first_page: wanted.pages.start, sources, _interests: interests })
     }
 
+    /// Returns whether a page is neither here, on disk, nor being filled.
+    pub(super) fn is_page_absent(&self, flights: &FlightMap, key: PageKey) -> bool {
+        !flights.contains_key(&key) && !self.memory.holds_page(key) && !self.is_on_disk(key)
+    }
+
     /// Registers runs for the pages of a block that are neither here nor being filled, and returns
     /// them for the caller to start.
     pub(super) fn runs_of_absent(
@@ -148,10 +154,8 @@ impl PageFiller {
     ) -> Vec<Arc<PageFillRun>> {
         let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
         let block_len = self.geometry.block_len(target.version.bytes, block);
-        let is_absent = |page: &u16| {
-            let key = target.digest.page_key(block, *page);
-            !flights.contains_key(&key) && !self.memory.holds_page(key) && !self.is_on_disk(key)
-        };
+        let is_absent =
+            |page: &u16| self.is_page_absent(&flights, target.digest.page_key(block, *page));
         let absent = self.geometry.touched_pages(&(0..block_len)).filter(is_absent);
         let missing: Vec<MissingPage> =
             absent.map(|page| MissingPage { page, origin: FillRunOrigin::Former }).collect();

@@ -6,7 +6,9 @@ use std::ops::Range;
 use bytes::{Buf, Bytes};
 use crc_fast::CrcAlgorithm;
 use tokio::time::timeout;
-use verbs3_protocol::{BlockGeometry, PageIndex, STAGED_PAGES_MAX, StageMessage, StagedPages};
+use verbs3_protocol::{
+    BlockGeometry, ObjectKey, PageIndex, STAGED_PAGES_MAX, StageMessage, StagedPages,
+};
 use verbs3_rdma::arena::{ArenaCell, CellReader};
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::ReplySender;
@@ -18,9 +20,6 @@ use crate::metrics::{BusyReason, CountedRequest, StagedEnd};
 use crate::serve_refusal::ServeRefusal;
 use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
-
-/// Longest key, as S3 has it. Staged pages keep theirs.
-const KEY_BYTES_MAX: usize = 1024;
 
 /// For whom pages are staged, and who pushes them.
 pub(super) struct StagingCall {
@@ -174,13 +173,14 @@ fn staged_range(stage: &StageMessage) -> Option<Range<u32>> {
     let covered = bytes.div_ceil(page_bytes) as usize;
     let is_whole = (1..=STAGED_PAGES_MAX).contains(&pages)
         && covered == pages
-        && stage.object.key.len() <= KEY_BYTES_MAX;
+        // Staged pages keep their key.
+        && stage.object.key.len() <= ObjectKey::KEY_BYTES_MAX;
     is_whole.then_some(start..end)
 }
 
 #[cfg(test)]
 mod tests {
-    use verbs3_protocol::{BlockIndex, Epoch, ObjectKey, ObjectVolume, PopulateToken};
+    use verbs3_protocol::{BlockIndex, Epoch, ObjectVolume, PopulateToken};
 
     use super::*;
 

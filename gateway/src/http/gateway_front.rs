@@ -18,7 +18,7 @@ use tracing::{Instrument, debug_span, error};
 use verbs3_telemetry::RequestTracer;
 
 use super::body_loan::{BodyLoan, decoded_length};
-use super::connection_caller::CallerVisit;
+use super::connection_caller::{CallerVisit, ConnectionCaller};
 use super::connection_peer::ConnectionPeer;
 use super::document_checks;
 use super::form::{self, FormResponsePlan, FormUploads};
@@ -92,7 +92,7 @@ impl GatewayFront {
         let id = RequestId::generate();
         let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
         let cx = RequestContext::new(id, Instant::now()).with_trace(trace);
-        let exchange = Arc::new(HttpExchange::new(Arc::new(cx), peer.caller, self.bounds.clone()));
+        let exchange = self.begin_exchange(cx, peer.caller);
         let mut ending = self.expect_ending(&exchange, &request, visit);
         let mut response = match self.admit_request(&request, &exchange) {
             Ok(()) => match &foreign {
@@ -146,6 +146,15 @@ impl GatewayFront {
         Ok(Response::from_parts(parts, outbound))
     }
 
+    /// Begins the exchange of one request of a caller.
+    pub(super) fn begin_exchange(
+        &self,
+        cx: RequestContext,
+        caller: Arc<ConnectionCaller>,
+    ) -> Arc<HttpExchange> {
+        Arc::new(HttpExchange::new(Arc::new(cx), caller, self.bounds.clone()))
+    }
+
     /// Begins what is counted and logged of a request when its answer ends.
     pub(super) fn expect_ending<B>(
         &self,
@@ -153,17 +162,9 @@ impl GatewayFront {
         request: &Request<B>,
         visit: CallerVisit,
     ) -> RequestEnding {
-        RequestEnding {
-            exchange: exchange.clone(),
-            metrics: self.metrics.clone(),
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            status: 0,
-            code: None,
-            bytes: 0,
-            complete: false,
-            visit: Some(visit),
-        }
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let (exchange, metrics) = (exchange.clone(), self.metrics.clone());
+        RequestEnding::begin_ending(exchange, metrics, method, uri, Some(visit))
     }
 
     /// Completes an answer's head, and notes what it says in `ending`.

@@ -76,9 +76,8 @@ impl GatewayFront {
         bucket: &str,
         key: &str,
     ) -> Arc<HttpExchange> {
-        let cx = Arc::new(RequestContext::new(RequestId::generate(), scope.started));
-        let (caller, bounds) = (scope.peer.caller.clone(), self.bounds.clone());
-        let exchange = Arc::new(HttpExchange::new(cx, caller, bounds));
+        let cx = RequestContext::new(RequestId::generate(), scope.started);
+        let exchange = self.begin_exchange(cx, scope.peer.caller.clone());
         exchange.note_identity(scope.identity.clone());
         let plain = PlainTarget { bucket, key, is_head: true, range: None, checksums: false };
         note_target(&plain, &exchange);
@@ -91,17 +90,10 @@ impl GatewayFront {
         exchange: Arc<HttpExchange>,
         judged: S3Result<HttpResponse>,
     ) -> Response<OutboundBody> {
-        let mut ending = RequestEnding {
-            exchange: exchange.clone(),
-            metrics: self.metrics.clone(),
-            method: Method::HEAD,
-            uri: Uri::default(),
-            status: 0,
-            code: None,
-            bytes: 0,
-            complete: false,
-            visit: Some(scope.peer.caller.begin_request(Version::HTTP_11)),
-        };
+        let visit = scope.peer.caller.begin_request(Version::HTTP_11);
+        let (metrics, uri) = (self.metrics.clone(), Uri::default());
+        let mut ending =
+            RequestEnding::begin_ending(exchange.clone(), metrics, Method::HEAD, uri, Some(visit));
         let called = Ok(judged.unwrap_or_else(answer_of));
         let mut response = self.finish_response(called, &exchange, false, &Method::HEAD);
         self.complete_answer(&mut response, &mut ending);

@@ -28,8 +28,7 @@ impl GatewayFront {
         let visit = peer.caller.begin_request(Version::HTTP_11);
         let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
         let cx = RequestContext::new(RequestId::generate(), Instant::now()).with_trace(trace);
-        let (caller, bounds) = (peer.caller.clone(), self.bounds.clone());
-        let exchange = Arc::new(HttpExchange::new(Arc::new(cx), caller, bounds));
+        let exchange = self.begin_exchange(cx, peer.caller.clone());
         let mut ending = self.expect_ending(&exchange, &request, visit);
         request.extensions_mut().insert(exchange.clone());
         request.extensions_mut().insert(exchange.cx.clone());
@@ -50,25 +49,17 @@ impl GatewayFront {
         peer: &ConnectionPeer,
     ) -> Response<OutboundBody> {
         let cx = RequestContext::new(RequestId::generate(), Instant::now());
-        let (caller, bounds) = (peer.caller.clone(), self.bounds.clone());
-        let exchange = Arc::new(HttpExchange::new(Arc::new(cx), caller, bounds));
+        let exchange = self.begin_exchange(cx, peer.caller.clone());
         let code = if is_known { S3ErrorCode::InvalidRequest } else { S3ErrorCode::AccessDenied };
         if !is_known {
             self.metrics.count_denial(DenialReason::UnknownKey);
         }
         let mut response = answer_of(code.into());
         self.add_headers(&mut response, &exchange);
-        let ending = RequestEnding {
-            exchange,
-            metrics: self.metrics.clone(),
-            method: Method::GET,
-            uri: Uri::default(),
-            status: response.status().as_u16(),
-            code: code_of(response.body()),
-            bytes: 0,
-            complete: false,
-            visit: None,
-        };
+        let (metrics, uri) = (self.metrics.clone(), Uri::default());
+        let mut ending = RequestEnding::begin_ending(exchange, metrics, Method::GET, uri, None);
+        ending.status = response.status().as_u16();
+        ending.code = code_of(response.body());
         response.map(|body| OutboundBody::new(body, ending, peer.progress.clone()))
     }
 

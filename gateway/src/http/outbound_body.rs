@@ -123,6 +123,27 @@ fn small_bytes(body: &s3s::Body) -> Option<usize> {
 }
 
 impl RequestEnding {
+    /// Begins what is counted and logged of a request when its answer ends. There is no answer yet.
+    pub fn begin_ending(
+        exchange: Arc<HttpExchange>,
+        metrics: Arc<GatewayHttpMetrics>,
+        method: Method,
+        uri: Uri,
+        visit: Option<CallerVisit>,
+    ) -> Self {
+        Self {
+            exchange,
+            metrics,
+            method,
+            uri,
+            status: 0,
+            code: None,
+            bytes: 0,
+            complete: false,
+            visit,
+        }
+    }
+
     /// Returns the request's trace attributes, by OpenTelemetry's names where there are some.
     fn trace_facts(&self) -> RequestFacts {
         let cx = &self.exchange.cx;

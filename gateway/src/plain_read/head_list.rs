@@ -10,7 +10,7 @@ use super::plain_request::are_plain_names;
 use super::{PlainReadRoute, build_response};
 use crate::auth::AuthIdentity;
 use crate::exchange::HttpExchange;
-use crate::mount::MountedBucket;
+use crate::mount::{KEY_BYTES_MAX, MountedBucket};
 
 impl PlainReadRoute {
     /// Returns the mount that answers for a bucket's objects. `None`: there is none, or it is not
@@ -30,7 +30,7 @@ impl PlainReadRoute {
     ) -> Vec<Option<OpenOutcome>> {
         let may_ask = |key: &str| {
             are_plain_names(bucket, key)
-                && mount.object_key(key).key.len() <= crate::mount::KEY_BYTES_MAX
+                && mount.prefix.len() + key.len() <= KEY_BYTES_MAX
                 && self.core.authorize_read(identity, mount, key).is_ok()
         };
         let (mut places, mut asked) = (Vec::with_capacity(keys.len()), Vec::new());

@@ -32,7 +32,7 @@ impl ObjectReader {
         }
         let request = HeadListRequest {
             volume: mount.volume.clone(),
-            keys: keys.iter().map(|key| mount.object_key(key).key).collect(),
+            keys: keys.iter().map(|key| mount.ufs_key(key)).collect(),
             attributes_age_ms_max,
             absence_age_ms_max,
             tenant,

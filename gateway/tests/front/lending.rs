@@ -97,6 +97,14 @@ async fn stage_with(folder: &Path, identities: Option<Arc<IdentityStore>>) -> (S
     (stage.await, socket)
 }
 
+/// A stage whose identities file lets `AKOTHER` read `mine/` of the mount `data`.
+async fn stage_with_reader_of_mine(folder: &Path, file: &Path) -> (Stage, PathBuf) {
+    let mine = "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"read\"]\n";
+    rules(file, mine);
+    let identities = IdentityStore::load_file(file).unwrap();
+    stage_with(folder, Some(identities)).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_those_of_http() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,10 +158,7 @@ async fn answers_are_those_of_http() {
 async fn nothing_is_read_that_http_would_refuse() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("identities.toml");
-    let mine = "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"read\"]\n";
-    rules(&file, mine);
-    let identities = IdentityStore::load_file(&file).unwrap();
-    let (stage, socket) = stage_with(folder.path(), Some(identities)).await;
+    let (stage, socket) = stage_with_reader_of_mine(folder.path(), &file).await;
     stage.put("/data/mine/x", b"for the other").await;
     stage.put("/data/secret/x", b"not for the other").await;
     let client = connect(&socket, "AKOTHER", "other-secret").await.unwrap();
@@ -266,10 +271,7 @@ async fn lists_of_heads_are_answered_like_heads_over_http() {
 async fn a_list_tells_nothing_that_a_head_would_not() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("identities.toml");
-    let mine = "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"read\"]\n";
-    rules(&file, mine);
-    let identities = IdentityStore::load_file(&file).unwrap();
-    let (stage, socket) = stage_with(folder.path(), Some(identities)).await;
+    let (stage, socket) = stage_with_reader_of_mine(folder.path(), &file).await;
     for path in ["/data/mine/x", "/data/secret/x", "/sets/mine/x"] {
         stage.put(path, b"x").await;
         // Homes know it from memory.

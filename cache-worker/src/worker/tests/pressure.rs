@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use verbs3_protocol::{ByteRange, RefusalKind, TenantTag, WorkerRequest};
 use verbs3_rdma::inprocess::InProcessMode;
 
-use super::bed::{BLOCK, Bed, BedWorker, PAGE, collect, modes, open, read, with_settings};
+use super::bed::{BLOCK, Bed, BedWorker, Got, PAGE, collect, modes, open, read, with_settings};
 use super::store::Stored;
 use crate::fill::UfsReadPermit;
 use crate::settings::WorkerSettings;
@@ -283,53 +283,18 @@ async fn a_page_that_another_tenant_asked_for_first_comes_at_the_readers_own_tur
     assert_eq!(wanted.await.unwrap().bytes, stored.content(0..PAGE));
 }
 
-/// Asks about keys that are not there, all for one tenant, before another tenant asks about one. The
-/// client of the store serves in order of arrival.
-#[tokio::test]
-async fn a_check_does_not_wait_behind_the_checks_of_another_tenant() {
+/// Asks about keys one behind the other, each for its tenant, at a store of one request at once.
+/// Only `wanted` is there. Returns the answers in the order of their coming. The client of the store
+/// serves in order of arrival.
+async fn answer_in_turn(asks: &[(&'static str, Option<TenantTag>)]) -> Vec<(&'static str, Got)> {
     let one_request = BedWorker { store_requests_max: Some(1), ..BedWorker::default() };
     let bed = Bed::with(InProcessMode::Share, 32, one_request);
     bed.store.put("wanted", Stored::new(1, PAGE));
-    let [prober, victim] = ["prober", "victim"].map(|name| TenantTag::new(name, 1));
-    let ask = |tenant, key: &'static str| {
-        let call = bed.call_for(tenant, &WorkerRequest::Open(open(key, None)));
-        async move { (key, collect(call).await.unwrap()) }
-    };
     bed.store.hold();
     let mut order = futures::stream::FuturesUnordered::new();
-    let all = [("a", prober), ("b", prober), ("c", prober), ("wanted", victim)];
-    for ((key, tenant), waiting) in all.into_iter().zip(0..) {
-        order.push(ask(tenant, key));
-        for _ in 0..100 {
-            assert!(futures::poll!(order.next()).is_pending());
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(bed.worker.metrics.fills_queued.get(), waiting, "the others wait");
-    }
-    bed.store.release();
-    let (first, _) = order.next().await.unwrap();
-    let (second, got) = order.next().await.unwrap();
-    assert_eq!([first, second], ["a", "wanted"], "it came last");
-    assert_eq!(got.opened().attributes.version.bytes, PAGE);
-    assert_eq!(order.count().await, 2, "the others are answered, too");
-}
-
-/// The victim asks about what the prober has asked about already, behind all else that it asks.
-#[tokio::test]
-async fn a_check_that_another_tenant_asked_for_first_comes_at_the_readers_own_turn() {
-    let one_request = BedWorker { store_requests_max: Some(1), ..BedWorker::default() };
-    let bed = Bed::with(InProcessMode::Share, 32, one_request);
-    bed.store.put("wanted", Stored::new(1, PAGE));
-    let [prober, victim] = ["prober", "victim"].map(|name| TenantTag::new(name, 1));
-    let ask = |tenant, key: &'static str| {
+    for (&(key, tenant), waiting) in asks.iter().zip(0..) {
         let call = bed.call_for(tenant, &WorkerRequest::Open(open(key, None)));
-        async move { (key, collect(call).await.unwrap()) }
-    };
-    bed.store.hold();
-    let mut order = futures::stream::FuturesUnordered::new();
-    let all = [("a", prober), ("b", prober), ("c", prober), ("wanted", prober), ("wanted", victim)];
-    for ((key, tenant), waiting) in all.into_iter().zip(0..) {
-        order.push(ask(tenant, key));
+        order.push(async move { (key, collect(call).await.unwrap()) });
         for _ in 0..100 {
             assert!(futures::poll!(order.next()).is_pending());
             tokio::task::yield_now().await;
@@ -337,12 +302,33 @@ async fn a_check_that_another_tenant_asked_for_first_comes_at_the_readers_own_tu
         assert_eq!(bed.worker.metrics.fills_queued.get(), waiting, "each waits for its own turn");
     }
     bed.store.release();
-    let mut keys = Vec::new();
-    while let Some((key, got)) = order.next().await {
-        assert!(key != "wanted" || got.opened().attributes.version.bytes == PAGE);
-        keys.push(key);
-    }
+    order.collect().await
+}
+
+/// Asks about keys that are not there, all for one tenant, before another tenant asks about one.
+#[tokio::test]
+async fn a_check_does_not_wait_behind_the_checks_of_another_tenant() {
+    let [prober, victim] = ["prober", "victim"].map(|name| TenantTag::new(name, 1));
+    let asks = [("a", prober), ("b", prober), ("c", prober), ("wanted", victim)];
+    let answered = answer_in_turn(&asks).await;
+    let keys: Vec<&str> = answered.iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys[..2], ["a", "wanted"], "it came last");
+    assert_eq!(answered[1].1.opened().attributes.version.bytes, PAGE);
+    assert_eq!(keys.len(), 4, "the others are answered, too");
+}
+
+/// The victim asks about what the prober has asked about already, behind all else that it asks.
+#[tokio::test]
+async fn a_check_that_another_tenant_asked_for_first_comes_at_the_readers_own_turn() {
+    let [prober, victim] = ["prober", "victim"].map(|name| TenantTag::new(name, 1));
+    let asks =
+        [("a", prober), ("b", prober), ("c", prober), ("wanted", prober), ("wanted", victim)];
+    let answered = answer_in_turn(&asks).await;
+    let keys: Vec<&str> = answered.iter().map(|(key, _)| *key).collect();
     assert_eq!(keys[..3], ["a", "wanted", "wanted"], "{keys:?}");
+    for (_, got) in answered.iter().filter(|(key, _)| *key == "wanted") {
+        assert_eq!(got.opened().attributes.version.bytes, PAGE);
+    }
 }
 
 /// A turn that a check would wait for may be its own.

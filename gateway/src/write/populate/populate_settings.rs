@@ -25,7 +25,7 @@ pub struct GatewayPopulateSettings {
     /// Multipart uploads whose parts are remembered until they are completed.
     #[setting(default = 1024, range = 1..=1_000_000)]
     pub uploads_max: u32,
-    /// Parts of all of them, some 300 bytes each.
+    /// Parts of all of them, some KiB each: their names, and each worker that has pages of them.
     #[setting(default = 100_000, range = 1..=10_000_000)]
     pub parts_max: u32,
 }
