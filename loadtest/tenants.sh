@@ -5,7 +5,7 @@
 #   loadtest/tenants.sh [ARGUMENTS]    see verbs3-loadtest tenants --help
 #
 # A further process, `verbs3 dev` behind the shaped proxy, is the store. READ_MIB is gateway.read.bytes_in_flight_max: what
-# all reads of a gateway hold at once, and so what a read waits for. SERVER_CPUS (gateway and worker) and CLIENT_CPUS (clients and
+# all reads of a gateway hold at once, and so what a read waits for; RESERVE is gateway.limits.tenant_reserve_percent. SERVER_CPUS (gateway and worker) and CLIENT_CPUS (clients and
 # the store), lists as of taskset, keep them apart, like hosts do. The store and its proxy compute last: one on hosts of its
 # own takes no CPU from a gateway. Needs a release build. Ends what it has started, by pid.
 set -euo pipefail
@@ -13,7 +13,7 @@ set -euo pipefail
 ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 # shellcheck source=../tests/testbed/cluster.sh
 . "$ROOT/tests/testbed/cluster.sh"
-READ_MIB=${READ_MIB:-4} REQUESTS=${REQUESTS:-32} STORE_REQUESTS=${STORE_REQUESTS:-3} WORKER_MIB=${WORKER_MIB:-256}
+READ_MIB=${READ_MIB:-4} REQUESTS=${REQUESTS:-32} STORE_REQUESTS=${STORE_REQUESTS:-3} WORKER_MIB=${WORKER_MIB:-256} RESERVE=${RESERVE:-10}
 VERBS3=$(binary)
 LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
 # Children inherit it.
@@ -59,8 +59,8 @@ for side in fair one; do
   port=$(free_port)
   { cat "$DIR/shared.toml"
     printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nmemory = { capacity = "128MiB" }\n' "$port" "$DIR/$side-identities.toml"
-    printf 'limits = { requests_in_flight_max = %d, store_requests_max = %d }\nread = { bytes_in_flight_max = "%dMiB", window = "%dMiB" }\n' \
-      "$REQUESTS" "$STORE_REQUESTS" "$READ_MIB" "$READ_MIB"
+    printf 'limits = { requests_in_flight_max = %d, store_requests_max = %d, tenant_reserve_percent = %d }\nread = { bytes_in_flight_max = "%dMiB", window = "%dMiB" }\n' \
+      "$REQUESTS" "$STORE_REQUESTS" "$RESERVE" "$READ_MIB" "$READ_MIB"
   } >"$DIR/$side.toml"
   launch "$side" "$port" gateway
   declare "$side=http://127.0.0.1:$port/demo"

@@ -82,7 +82,7 @@ pub struct MapHandover<'a> {
 
 /// The worker's standing in its cluster.
 pub(crate) enum WorkerStanding {
-    /// A map that never changes; `None` accepts any epoch of the caller.
+    /// A map that never changes. `None`: all callers are of this process, and of any epoch.
     Fixed(Option<Epoch>),
     Coordinated(Box<CoordinatedStanding>),
 }
@@ -169,16 +169,20 @@ impl WorkerStanding {
 
     /// Grants a lease to a caller of the epoch `asked`. Runs `grant` with the end of this worker's
     /// own lease, so that no handover misses the grant. Returns `None` without a lease of the
-    /// worker's own. A worker with a fixed map also grants none, because its next process would not
-    /// know of it.
+    /// worker's own. A worker with a list of workers also grants none, because its next process
+    /// would not know of it. Where only this process asks, leases end with it.
     pub(crate) fn to_grant<T>(
         &self,
         asked: Epoch,
         times: impl Into<ClockReading>,
         grant: impl FnOnce(WorkerInstant) -> Option<T>,
     ) -> Option<T> {
-        let Self::Coordinated(own) = self else { return None };
         let ClockReading { now, latest } = times.into();
+        let own = match self {
+            Self::Fixed(None) => return grant(now.saturating_add(Duration::MAX)),
+            Self::Fixed(Some(_)) => return None,
+            Self::Coordinated(own) => own,
+        };
         let _noting = own.noting.read();
         own.is_at(asked).ok()?;
         let until = WorkerInstant::from_nanos(own.lease_until.load(Ordering::SeqCst));

@@ -15,7 +15,7 @@ mod tenant_directory;
 pub(crate) use access::{AuthAccessGate, AuthKeyProvider};
 pub use identities::{AuthIdentity, IdentityFileProblem, IdentityRule};
 pub use identity_store::{IdentitiesError, IdentityStore};
-pub(crate) use signature_claim::{ProofClock, SignatureClaim};
+pub(crate) use signature_claim::{ProofClock, Sha256Digest, SignatureClaim};
 pub(crate) use signing_key::{
     ALGORITHM, EMPTY_SHA256, SigningKey, compute_hmac, derive_signing_key,
 };

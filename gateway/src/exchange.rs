@@ -193,8 +193,13 @@ impl HttpExchange {
     /// Notes the operation, once the request's signature is verified. The first one stays.
     pub fn note_operation(&self, name: &str) {
         if let Some(row) = TABLE.iter().position(|row| row.name == name) {
-            let _ = self.row.set(row);
+            self.note_row(row);
         }
+    }
+
+    /// Notes the operation by its row in the table, like [`HttpExchange::note_operation`].
+    pub fn note_row(&self, row: usize) {
+        let _ = self.row.set(row);
     }
 
     /// Returns the operation's name in the table; `None` before the signature is verified.

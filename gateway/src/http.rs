@@ -40,6 +40,7 @@ pub(crate) use inbound_body::{InboundBody, InboundBounds};
 pub(crate) use known_connections::KnownConnections;
 pub(crate) use lenient_headers::{LenientRoute, plain_range};
 pub(crate) use outbound_body::OutboundBody;
+pub(crate) use presigned::URL_EXPIRES_S_MAX;
 pub use rate_floor::RateMin;
 pub(crate) use server::HttpServer;
 pub use server::{HttpListener, ListenError};

@@ -24,3 +24,4 @@ pub(crate) use bucket_lists::BucketLists;
 pub(crate) use operation_core::OperationCore;
 pub(crate) use rights::RightsJudge;
 pub(crate) use s3_implementation::S3Implementation;
+pub(crate) use table_operation::TableOperation;

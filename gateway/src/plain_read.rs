@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::{HeaderValue, Request, StatusCode, header};
+use s3s::dto::{GetObjectInput, HeadObjectInput};
 use s3s::{Body, HttpResponse, S3Result};
 use time::OffsetDateTime;
 
@@ -20,7 +21,7 @@ use crate::auth::{AuthIdentity, IdentityStore, ProofClock};
 use crate::exchange::HttpExchange;
 use crate::http::HostDomains;
 use crate::mount::MountedBucket;
-use crate::operations::OperationCore;
+use crate::operations::{OperationCore, TableOperation as _};
 use crate::read::{ACCEPT_RANGES, ObjectReader, ReadRequestPlan, TierAnswer};
 use plain_request::PlainRequest;
 pub(crate) use plain_request::PlainTarget;
@@ -54,9 +55,9 @@ struct ProvenRead<'a> {
 
 impl PlainReadRoute {
     /// Answers a plain read out of the tier.
-    pub async fn try_answer(
+    pub async fn try_answer<B: http_body::Body>(
         &self,
-        request: &Request<Body>,
+        request: &Request<B>,
         exchange: &Arc<HttpExchange>,
     ) -> PlainReadOutcome {
         let Some(proven) = self.prove_request(request) else { return PlainReadOutcome::NotPlain };
@@ -81,7 +82,10 @@ impl PlainReadRoute {
             },
         );
         match proven {
-            Some(proven) => self.answer_proven(proven, exchange).await,
+            Some(proven) => {
+                note_target(&proven.plain, exchange);
+                self.answer_proven(proven, exchange).await
+            }
             None => PlainReadOutcome::NotPlain,
         }
     }
@@ -100,7 +104,10 @@ impl PlainReadRoute {
     }
 
     /// Recognises a plain read, and proves its signature. `None`: s3s has to judge it.
-    fn prove_request<'a>(&self, request: &'a Request<Body>) -> Option<ProvenRead<'a>> {
+    fn prove_request<'a, B: http_body::Body>(
+        &self,
+        request: &'a Request<B>,
+    ) -> Option<ProvenRead<'a>> {
         let PlainRequest { target, proof } =
             PlainRequest::recognise_request(request, &self.domains)?;
         let mount = self.cached_mount(target.bucket)?;
@@ -118,7 +125,6 @@ impl PlainReadRoute {
         exchange: &Arc<HttpExchange>,
     ) -> S3Result<Option<TierAnswer>> {
         let ProvenRead { plain, mount, identity } = proven;
-        note_target(&plain, exchange);
         exchange.entered.store(true, Ordering::Relaxed);
         self.core.authorize_read(&identity, &mount, plain.key)?;
         let plan = ReadRequestPlan::of_plain(plain.key, plain.range, plain.checksums);
@@ -132,7 +138,7 @@ impl PlainReadRoute {
 
 /// Notes operation and target, for the log.
 pub(crate) fn note_target(plain: &PlainTarget<'_>, exchange: &HttpExchange) {
-    exchange.note_operation(if plain.is_head { "HeadObject" } else { "GetObject" });
+    exchange.note_row(if plain.is_head { HeadObjectInput::INDEX } else { GetObjectInput::INDEX });
     let _ = exchange.target.set((plain.bucket.into(), plain.key.into()));
 }
 

@@ -30,6 +30,12 @@ impl RequestId {
     pub fn generate() -> Self {
         Self(rand::random())
     }
+
+    /// Returns the id's digits, as headers show them.
+    pub fn hex_digits(self) -> [u8; 16] {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        std::array::from_fn(|at| DIGITS[(self.0 >> (60 - 4 * at)) as usize & 0xf])
+    }
 }
 
 impl fmt::Display for RequestId {
@@ -277,7 +283,11 @@ mod tests {
 
     #[test]
     fn an_id_has_sixteen_digits() {
-        assert_eq!(RequestId(10).to_string(), "000000000000000A");
+        for (id, digits) in [(10, "000000000000000A"), (0xfedc_ba98_7654_3210, "FEDCBA9876543210")]
+        {
+            assert_eq!(RequestId(id).to_string(), digits);
+            assert_eq!(RequestId(id).hex_digits(), digits.as_bytes());
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! no I/O, no clock.
 #![forbid(unsafe_code)]
 
+mod answer_headers;
 mod block_read;
 mod block_tending;
 mod geometry;
@@ -25,6 +26,7 @@ mod stated_version;
 mod tenant_tag;
 mod write_notice;
 
+pub use answer_headers::AnswerHeaders;
 pub use block_read::{
     BlockPiece, CacheVerdict, HoldsMessage, HoldsReply, ReadMessage, ReadSource, TakeOver,
     TakeOverReply,

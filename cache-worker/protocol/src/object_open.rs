@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::answer_headers::AnswerHeaders;
 use crate::block_read::BlockPiece;
 use crate::geometry::BlockGeometry;
 use crate::ids::{ContentVersion, Epoch, KeyGeneration, ObjectKey};
@@ -101,7 +102,7 @@ pub struct HeadAttributes {
     pub last_modified: Option<i64>,
     /// The UFS's representation headers (lower-case names) in its order: HEAD's whole answer
     /// without Content-Length, Content-Range, Accept-Ranges, the date and the request ids.
-    pub headers: Vec<(String, Vec<u8>)>,
+    pub headers: AnswerHeaders,
     /// The headers hold the object's checksums if it has any.
     pub checksums_known: bool,
 }
@@ -118,7 +119,7 @@ pub struct AbsentReply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UfsAnswer {
     pub status: u16,
-    pub headers: Vec<(String, Vec<u8>)>,
+    pub headers: AnswerHeaders,
     /// XML, at most 64 KiB; empty for HEAD.
     pub body: Vec<u8>,
 }

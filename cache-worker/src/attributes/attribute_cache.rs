@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Quick;
-use verbs3_protocol::{ContentVersion, HeadAttributes, KeyGeneration, ListedAttributes, UfsAnswer};
+use verbs3_protocol::{
+    AnswerHeaders, ContentVersion, HeadAttributes, KeyGeneration, ListedAttributes, UfsAnswer,
+};
 
 use super::AnswerAgeLimits;
 use crate::clock::{ClockReading, WorkerInstant};
@@ -95,16 +97,13 @@ struct AttributeEntryWeighter;
 
 impl Weighter<AttributesKey, AttributeCacheEntry> for AttributeEntryWeighter {
     fn weight(&self, _: &AttributesKey, known: &AttributeCacheEntry) -> u64 {
-        let headers = |headers: &[(String, Vec<u8>)]| -> u64 {
-            headers.iter().map(|(name, value)| (name.len() + value.len() + 64) as u64).sum()
-        };
         let bytes = match &known.found {
             ObjectPresence::Present(attributes) => {
-                attributes.version.etag.len() as u64 + headers(&attributes.headers)
+                attributes.version.etag.len() + attributes.headers.memory_bytes()
             }
-            ObjectPresence::Absent(answer) => answer.body.len() as u64 + headers(&answer.headers),
+            ObjectPresence::Absent(answer) => answer.body.len() + answer.headers.memory_bytes(),
         };
-        (bytes / PLACE_BYTES).max(1)
+        (bytes as u64 / PLACE_BYTES).max(1)
     }
 }
 

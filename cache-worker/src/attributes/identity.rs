@@ -1,6 +1,6 @@
 //! Decides which attributes are kept of a UFS's answers, and which absences. Pure.
 
-use verbs3_protocol::{ContentVersion, HeadAttributes, StatedVersion};
+use verbs3_protocol::{AnswerHeaders, ContentVersion, HeadAttributes, StatedVersion};
 use verbs3_ufs::{ObjectHead, RawAnswer};
 
 /// Returns what an answer says of its version.
@@ -42,12 +42,8 @@ pub(super) fn build_attributes(
     version: ContentVersion,
     trusted: bool,
 ) -> HeadAttributes {
-    let headers = head
-        .headers
-        .iter()
-        .filter(|(name, _)| trusted || !is_checksum(name.as_str()))
-        .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
-        .collect();
+    let kept = fields_of(head).filter(|(name, _)| trusted || !is_checksum(name));
+    let headers = AnswerHeaders::copy_fields(kept);
     HeadAttributes { version, last_modified: head.last_modified, headers, checksums_known: trusted }
 }
 
@@ -57,13 +53,14 @@ pub(super) fn with_checksums(got: HeadAttributes, head: &ObjectHead) -> Option<H
     if matches!((got.last_modified, head.last_modified), (Some(got), Some(now)) if got != now) {
         return None;
     }
-    let mut headers = got.headers;
-    headers.retain(|(name, _)| !is_checksum(name));
-    let checksums = head.headers.iter().filter(|(name, _)| is_checksum(name.as_str()));
-    headers.extend(
-        checksums.map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())),
-    );
+    let others = got.headers.fields().filter(|(name, _)| !is_checksum(name));
+    let checksums = fields_of(head).filter(|(name, _)| is_checksum(name));
+    let headers = AnswerHeaders::copy_fields(others.chain(checksums));
     Some(HeadAttributes { headers, checksums_known: true, ..got })
+}
+
+fn fields_of(head: &ObjectHead) -> impl Iterator<Item = (&str, &[u8])> {
+    head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
 }
 
 /// Returns whether a ranged answer carries the checksums of the whole object and not of a part. It
@@ -140,8 +137,7 @@ mod tests {
             with(&[("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-meta-a", "2"), ("x-other", "3")]);
         let all = with_checksums(got.clone(), &head).unwrap();
         assert!(all.checksums_known);
-        let mut names: Vec<(&str, &[u8])> =
-            all.headers.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let mut names: Vec<(&str, &[u8])> = all.headers.fields().collect();
         names.sort();
         let wanted: [(&str, &[u8]); 3] = [
             ("cache-control", b"no-store"),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use verbs3_protocol::{RefusalKind, UfsAnswer};
+use verbs3_protocol::{AnswerHeaders, RefusalKind, UfsAnswer};
 use verbs3_ufs::{RawAnswer, UfsError};
 
 /// The reason why a page was not filled. Cheap to clone: every waiter gets one.
@@ -51,11 +51,8 @@ impl PageFillError {
 
 /// Converts the UFS's answer to its message form.
 pub(crate) fn to_ufs_answer(raw: &RawAnswer) -> UfsAnswer {
-    let headers = raw
-        .headers
-        .iter()
-        .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
-        .collect();
+    let fields = raw.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let headers = AnswerHeaders::copy_fields(fields);
     UfsAnswer { status: raw.status.as_u16(), headers, body: raw.body.to_vec() }
 }
 

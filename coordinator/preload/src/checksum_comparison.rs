@@ -79,14 +79,12 @@ impl ChecksumComparison {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use verbs3_protocol::ContentVersion;
+    use verbs3_protocol::{AnswerHeaders, ContentVersion};
 
     fn attributes(etag: &str, headers: &[(&str, &str)]) -> HeadAttributes {
         let version = ContentVersion { etag: etag.into(), bytes: 9, version_id: None };
-        let headers = headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
-            .collect();
+        let fields = headers.iter().map(|&(name, value)| (name, value.as_bytes()));
+        let headers = AnswerHeaders::copy_fields(fields);
         HeadAttributes { version, last_modified: None, headers, checksums_known: true }
     }
 

@@ -49,9 +49,9 @@ impl AuthIdentity {
         self.secret.expose()
     }
 
-    /// Signs a text with the secret's key for `scope`, `DAY/REGION/SERVICE/aws4_request`. `None`:
-    /// there is no such key.
-    pub(crate) fn sign_text(&self, scope: &str, text: &str) -> Option<SigningKey> {
+    /// Signs a text, given in parts, with the secret's key for `scope`,
+    /// `DAY/REGION/SERVICE/aws4_request`. `None`: there is no such key.
+    pub(crate) fn sign_text(&self, scope: &str, text: &[&str]) -> Option<SigningKey> {
         self.signing.sign_text(self.secret.expose(), scope, text)
     }
 

@@ -3,12 +3,16 @@
 
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
+use sha2::digest::Output;
 use subtle::ConstantTimeEq;
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 
 use super::identities::AuthIdentity;
 use super::signing_key::ALGORITHM;
+
+/// The SHA-256 of a canonical text.
+pub(crate) type Sha256Digest = Output<Sha256>;
 
 /// What a sender claims of itself.
 #[derive(Debug, Clone, Copy)]
@@ -63,13 +67,29 @@ impl SignatureClaim<'_> {
         }
     }
 
-    /// Returns whether `identity` has signed this canonical text.
-    pub(crate) fn is_signed_by(&self, identity: &AuthIdentity, canonical: &str) -> bool {
-        let digest = hex::encode(Sha256::digest(canonical.as_bytes()));
-        let text = format!("{ALGORITHM}\n{}\n{}\n{digest}", self.stamp, self.scope);
+    /// Returns whether `identity` has signed the canonical text of this digest.
+    pub(crate) fn is_signed_by(&self, identity: &AuthIdentity, canonical: Sha256Digest) -> bool {
+        let digest = HexDigits::of_digest(&canonical);
+        let text = [ALGORITHM, "\n", self.stamp, "\n", self.scope, "\n", digest.as_str()];
         identity.sign_text(self.scope, &text).is_some_and(|signature| {
-            hex::encode(&*signature).as_bytes().ct_eq(self.signature.as_bytes()).into()
+            let signature = HexDigits::of_digest(&signature);
+            signature.as_str().as_bytes().ct_eq(self.signature.as_bytes()).into()
         })
+    }
+}
+
+/// A SHA-256 as text: 64 lower-case hexadecimal digits.
+struct HexDigits([u8; 64]);
+
+impl HexDigits {
+    fn of_digest(digest: &[u8]) -> Self {
+        let mut digits = [0; 64];
+        hex::encode_to_slice(digest, &mut digits).expect("a SHA-256 has 32 bytes");
+        Self(digits)
+    }
+
+    fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).expect("hexadecimal digits are text")
     }
 }
 

@@ -34,8 +34,9 @@ struct ScopedSigningKey {
 }
 
 impl SigningKeySlot {
-    /// Signs a text with the secret's key for `scope`. `None`: HMAC takes no such key.
-    pub(super) fn sign_text(&self, secret: &str, scope: &str, text: &str) -> Option<SigningKey> {
+    /// Signs a text, given in parts, with the secret's key for `scope`. `None`: HMAC takes no such
+    /// key.
+    pub(super) fn sign_text(&self, secret: &str, scope: &str, text: &[&str]) -> Option<SigningKey> {
         let last = self.0.load();
         if let Some(last) = last.as_ref().filter(|last| *last.scope == *scope) {
             return compute_hmac(&last.key, text);
@@ -51,12 +52,15 @@ impl SigningKeySlot {
 /// signature", S3 reference).
 pub(crate) fn derive_signing_key(secret: &str, scope: &str) -> Option<SigningKey> {
     let first = Zeroizing::new(format!("AWS4{secret}").into_bytes());
-    scope.split('/').try_fold(first, |key, part| compute_hmac(&key, part))
+    scope.split('/').try_fold(first, |key, part| compute_hmac(&key, &[part]))
 }
 
-pub(crate) fn compute_hmac(key: &[u8], text: &str) -> Option<SigningKey> {
+/// Returns the HMAC of a text that is given in parts.
+pub(crate) fn compute_hmac(key: &[u8], text: &[&str]) -> Option<SigningKey> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
-    mac.update(text.as_bytes());
+    for part in text {
+        mac.update(part.as_bytes());
+    }
     Some(Zeroizing::new(mac.finalize().into_bytes().to_vec()))
 }
 
@@ -70,8 +74,8 @@ mod tests {
         let slot = SigningKeySlot::default();
         let scopes = ["20130524/us-east-1/s3/aws4_request", "20130525/eu-1/s3/aws4_request"];
         for scope in [scopes[0], scopes[0], scopes[1], scopes[0]] {
-            let fresh = compute_hmac(&derive_signing_key("secret", scope).unwrap(), "text");
-            assert_eq!(slot.sign_text("secret", scope, "text"), fresh, "{scope}");
+            let fresh = compute_hmac(&derive_signing_key("secret", scope).unwrap(), &["text"]);
+            assert_eq!(slot.sign_text("secret", scope, &["te", "xt"]), fresh, "{scope}");
         }
     }
 }

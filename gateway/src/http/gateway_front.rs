@@ -100,8 +100,13 @@ impl GatewayFront {
                     Box::pin(self.answer_preflight(bucket, request.headers(), &exchange)).await
                 }
                 Some(CrossOriginRequest { page: Some(_), .. }) | None => {
-                    let answered =
-                        self.answer_request(request, &exchange, &ending.method, scheme).await;
+                    let span = debug_span!("request", id = %exchange.cx.request_id());
+                    let answering = self.answer_request(request, &exchange, &ending.method, scheme);
+                    let answered = if span.is_disabled() {
+                        answering.await
+                    } else {
+                        Box::pin(answering.instrument(span)).await
+                    };
                     exchange.drop_body();
                     answered
                 }
@@ -206,10 +211,10 @@ impl GatewayFront {
         has_place
     }
 
-    /// Answers an admitted request through s3s.
+    /// Answers an admitted request: plain reads by the short way, all else through s3s.
     async fn answer_request(
         &self,
-        request: Request<HttpRequestBody>,
+        mut request: Request<HttpRequestBody>,
         exchange: &Arc<HttpExchange>,
         method: &Method,
         scheme: &'static str,
@@ -219,10 +224,38 @@ impl GatewayFront {
         if let Err(refused) = checked.and_then(|()| self.own_hosts.check_host(uri, headers)) {
             return answer_of(refused);
         }
+        if let Some(plain_reads) = &self.plain_reads {
+            match plain_reads.try_answer(&request, exchange).await {
+                PlainReadOutcome::Answered(answer) => {
+                    self.metrics.plain_reads.inc();
+                    let answer = answer.unwrap_or_else(answer_of);
+                    return self.finish_response(Ok(answer), exchange, false, method);
+                }
+                PlainReadOutcome::TierDeclined => {
+                    request.headers_mut().remove(header::AUTHORIZATION);
+                    match presigned::strip_signature(request.uri()) {
+                        Ok(uri) => *request.uri_mut() = uri,
+                        Err(refused) => return answer_of(refused),
+                    }
+                }
+                PlainReadOutcome::NotPlain => {}
+            }
+        }
+        // In a box: s3s's future is much larger than that of a plain read.
+        Box::pin(self.call_s3s(request, exchange, method, scheme)).await
+    }
+
+    /// Answers a request through s3s.
+    async fn call_s3s(
+        &self,
+        request: Request<HttpRequestBody>,
+        exchange: &Arc<HttpExchange>,
+        method: &Method,
+        scheme: &'static str,
+    ) -> HttpResponse {
         let signed_body = has_sha256(&request);
         let prepared = if form::is_form(request.method(), request.headers()) {
-            // In a box: otherwise every request's future would be as large as a form's.
-            Box::pin(self.prepare_form(request, exchange, scheme)).await
+            self.prepare_form(request, exchange, scheme).await
         } else {
             self.prepare_request(request, exchange).map(|request| (request, None))
         };
@@ -230,43 +263,12 @@ impl GatewayFront {
             Ok(prepared) => prepared,
             Err(refused) => return answer_of(refused),
         };
-        let span = debug_span!("request", id = %exchange.cx.request_id());
-        let called = if span.is_disabled() {
-            self.call_operation(request, exchange).await
-        } else {
-            self.call_operation(request, exchange).instrument(span).await
-        };
+        let called = self.service.call(request).await;
         let put = self.finish_response(called, exchange, signed_body, method);
         match posted {
             Some(posted) => posted.answer_form(put),
             None => put,
         }
-    }
-
-    /// Calls the operation: plain reads by the short way, all else through s3s.
-    async fn call_operation(
-        &self,
-        mut request: Request<Body>,
-        exchange: &Arc<HttpExchange>,
-    ) -> Result<HttpResponse, HttpError> {
-        if let Some(plain_reads) = &self.plain_reads {
-            match plain_reads.try_answer(&request, exchange).await {
-                PlainReadOutcome::Answered(answer) => {
-                    self.metrics.plain_reads.inc();
-                    return Ok(answer.unwrap_or_else(answer_of));
-                }
-                PlainReadOutcome::TierDeclined => {
-                    request.headers_mut().remove(header::AUTHORIZATION);
-                    match presigned::strip_signature(request.uri()) {
-                        Ok(uri) => *request.uri_mut() = uri,
-                        Err(refused) => return Ok(answer_of(refused)),
-                    }
-                }
-                PlainReadOutcome::NotPlain => {}
-            }
-        }
-        // In a box: s3s's future is much larger than that of a plain read.
-        Box::pin(self.service.call(request)).await
     }
 
     /// Returns the request's cross-origin part. `None` at once if there is neither `Origin` nor
@@ -455,7 +457,7 @@ impl GatewayFront {
     pub(super) fn add_headers(&self, response: &mut HttpResponse, exchange: &HttpExchange) {
         let cx = &exchange.cx;
         let headers = response.headers_mut();
-        let id = HeaderValue::try_from(cx.request_id().to_string())
+        let id = HeaderValue::from_bytes(&cx.request_id().hex_digits())
             .expect("hexadecimal digits are a header value");
         if !headers.contains_key(HOST_ID) {
             headers.insert(HOST_ID, id.clone());
@@ -513,7 +515,9 @@ fn strip_body(response: &mut HttpResponse, method: &Method) {
 /// are refused at once.
 fn may_wait_unproven(request: &Request<HttpRequestBody>) -> bool {
     let (method, headers) = (request.method(), request.headers());
-    *method == Method::OPTIONS || form::is_form(method, headers) || is_for_sts(headers)
+    let has_body = !request.body().is_end_stream();
+    *method == Method::OPTIONS
+        || (has_body && (form::is_form(method, headers) || is_for_sts(headers)))
 }
 
 /// Returns whether a request is for STS: s3s reads its body before it checks the signature.

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 /// Longest validity: a week ("Authenticating Requests: Using Query Parameters", S3 reference).
-const EXPIRES_S_MAX: u64 = 7 * 24 * 60 * 60;
+pub(crate) const URL_EXPIRES_S_MAX: u64 = 7 * 24 * 60 * 60;
 
 const EXPIRES: &str = "X-Amz-Expires";
 
@@ -101,7 +101,7 @@ pub(super) fn check_expiry(uri: &Uri) -> S3Result<()> {
     for (name, value) in query_pairs(query).filter(|(name, _)| percent_decode(name) == EXPIRES) {
         let value = percent_decode(value);
         let refused = match value.parse::<u64>() {
-            Ok(seconds) if seconds <= EXPIRES_S_MAX => continue,
+            Ok(seconds) if seconds <= URL_EXPIRES_S_MAX => continue,
             Ok(_) => {
                 "must be less than a week (in seconds); that is, the given X-Amz-Expires must be \
                 less than 604800 seconds"

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus::IntGauge;
+use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use verbs3_doors::WaitingGuest;
@@ -50,7 +51,8 @@ impl LendingHost for LendingIdentities {
         };
         let clock = ProofClock { now: OffsetDateTime::now_utc(), skew_max: self.clock_skew_max };
         let text = ProofText { nonce, socket_path: &self.socket_path, access_key };
-        if !claim.has_plain_scope() || !claim.is_signed_by(&identity, &text.canonical_text()) {
+        let canonical = Sha256::digest(text.canonical_text());
+        if !claim.has_plain_scope() || !claim.is_signed_by(&identity, canonical) {
             self.front.metrics.count_denial(DenialReason::Signature);
             return Err(LendingRefusal::Signature);
         }

@@ -1,15 +1,21 @@
 //! Proves a plain read's signature of version 4, in a header or in the URL ("Authenticating
-//! Requests", S3 reference). What it does not understand it does not accept; s3s decides then.
+//! Requests", S3 reference). Demands of it what `http/sigv4.rs` and `http/presigned.rs` demand of
+//! all others. What it does not understand it does not accept; these and s3s decide then.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{Method, Request};
+use sha2::{Digest, Sha256};
 
-use crate::auth::{ALGORITHM, AuthIdentity, EMPTY_SHA256, ProofClock, SignatureClaim};
+use crate::auth::{
+    ALGORITHM, AuthIdentity, EMPTY_SHA256, ProofClock, Sha256Digest, SignatureClaim,
+};
+use crate::http::URL_EXPIRES_S_MAX;
 
+/// What a header signs even if it is not listed: its value is the last line of the signed text.
+const PAYLOAD_HASH: &str = "x-amz-content-sha256";
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 /// What some SDKs add to the URL to name the operation.
 const OPERATION_NAME: &str = "x-id=";
@@ -27,7 +33,7 @@ pub(super) struct PlainProof<'a> {
     /// 64 hexadecimal digits.
     signature: &'a str,
     /// The query as it is signed.
-    query: String,
+    query: Cow<'a, str>,
     payload: &'a str,
     /// How long a URL is valid. `None`: a header, whose stamp has to be of now.
     expires: Option<Duration>,
@@ -50,7 +56,7 @@ impl<'a> PlainProof<'a> {
         let (listed, signature) = (part("SignedHeaders=")?, part("Signature=")?);
         let (access_key, scope) = credential.split_once('/')?;
         let text_of = |name| headers.get(name)?.to_str().ok();
-        let payload = text_of("x-amz-content-sha256")?;
+        let payload = text_of(PAYLOAD_HASH)?;
         let plain = parts.next().is_none()
             && (payload == EMPTY_SHA256 || payload == UNSIGNED)
             && (query.is_empty() || is_operation_name(query, request.method()));
@@ -60,7 +66,7 @@ impl<'a> PlainProof<'a> {
             stamp: text_of("x-amz-date")?,
             listed: listed.into(),
             signature,
-            query: query.to_owned(),
+            query: query.into(),
             payload,
             expires: None,
         })
@@ -94,17 +100,18 @@ impl<'a> PlainProof<'a> {
         let plain = algorithm? == ALGORITHM
             && !scope.contains('%')
             && !listed.contains('%')
-            && !request.headers().contains_key("x-amz-content-sha256");
+            && !request.headers().contains_key(PAYLOAD_HASH);
         pairs.retain(|pair| !pair.starts_with("X-Amz-Signature="));
+        let expires_s = read_digits(expires?).filter(|&seconds| seconds <= URL_EXPIRES_S_MAX)?;
         plain.then_some(Self {
             access_key,
             scope: scope.into(),
             stamp: stamp?,
             listed: listed.into(),
             signature: signature?,
-            query: pairs.join("&"),
+            query: pairs.join("&").into(),
             payload: UNSIGNED,
-            expires: Some(Duration::from_secs(read_digits(expires?)?)),
+            expires: Some(Duration::from_secs(expires_s)),
         })
     }
 
@@ -119,8 +126,8 @@ impl<'a> PlainProof<'a> {
         claim.has_plain_scope()
             && claim.is_in_time(clock, self.expires)
             && self
-                .canonical_text(request)
-                .is_some_and(|canonical| claim.is_signed_by(identity, &canonical))
+                .canonical_digest(request)
+                .is_some_and(|canonical| claim.is_signed_by(identity, canonical))
     }
 
     fn signature_claim(&self) -> SignatureClaim<'_> {
@@ -132,28 +139,50 @@ impl<'a> PlainProof<'a> {
         }
     }
 
-    /// Returns the text whose digest is signed. `None`: a header that is said to be signed is not
-    /// there, or would be signed in another spelling.
-    fn canonical_text<B>(&self, request: &Request<B>) -> Option<String> {
-        let mut canonical = String::with_capacity(512);
+    /// Returns the digest of the canonical request. `None`: a header that is said to be signed is
+    /// not there, or would be signed in another spelling; or one that has to be signed is not.
+    fn canonical_digest<B>(&self, request: &Request<B>) -> Option<Sha256Digest> {
+        let mut canonical = Sha256::new();
+        let mut write = |parts: &[&str]| parts.iter().for_each(|part| canonical.update(part));
         let (method, path) = (request.method().as_str(), request.uri().path());
-        write!(canonical, "{method}\n{path}\n{}\n", self.query).ok()?;
-        let mut last = "";
+        write(&[method, "\n", path, "\n", &self.query, "\n"]);
+        let (mut last, mut has_host, mut amz_listed) = ("", false, 0);
         for name in self.listed.split(';') {
             let value = request.headers().get(name)?.to_str().ok()?;
-            let plain = name > last
-                && value.trim() == value
-                && !value.contains("  ")
-                && !value.contains('\t');
-            if !plain {
+            let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
+            if name <= last || !is_lower || !is_signed_as_sent(value) {
                 return None;
             }
-            writeln!(canonical, "{name}:{value}").ok()?;
+            write(&[name, ":", value, "\n"]);
+            has_host |= name == "host";
+            amz_listed += usize::from(must_be_listed(name));
             last = name;
         }
-        write!(canonical, "\n{}\n{}", self.listed, self.payload).ok()?;
-        Some(canonical)
+        // Listed names are there and differ, so equal counts mean that none is left out.
+        let amz_sent =
+            request.headers().keys().filter(|name| must_be_listed(name.as_str())).count();
+        if !has_host || amz_listed != amz_sent {
+            return None;
+        }
+        write(&["\n", &self.listed, "\n", self.payload]);
+        Some(canonical.finalize())
     }
+}
+
+/// Returns whether a header's value has no white space that signers fold or cut off.
+fn is_signed_as_sent(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    let folds = |pair: &[u8]| pair == b"  ";
+    !bytes.contains(&b'\t')
+        && !bytes.starts_with(b" ")
+        && !bytes.ends_with(b" ")
+        && !bytes.windows(2).any(folds)
+}
+
+/// Returns whether a header has to be signed, besides `host`: what S3 obeys must not be added by
+/// somebody else.
+fn must_be_listed(name: &str) -> bool {
+    name.starts_with("x-amz-") && name != PAYLOAD_HASH
 }
 
 /// Returns whether a query's pair only names the operation that the method stands for.

@@ -5,7 +5,7 @@ use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::{Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode};
-use verbs3_protocol::{HeadAttributes, UfsAnswer};
+use verbs3_protocol::{AnswerHeaders, HeadAttributes, UfsAnswer};
 use verbs3_ufs::{RawAnswer, UfsError};
 
 use super::request_plan::HeaderOverrides;
@@ -24,29 +24,38 @@ const OF_NOT_MODIFIED: [HeaderName; 6] = [
     HeaderName::from_static("x-amz-version-id"),
 ];
 
+/// Headers of an object for which room is made at once: S3's own, and its metadata of 2 KiB.
+const USUAL_HEADERS_MAX: usize = 128;
+/// Headers that every answer gets besides: lengths, dates, ids, what the cache did.
+const ADDED_HEADERS: usize = 10;
+
 const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 
 /// Returns the object's headers as the UFS sent them. Without `checksums` it omits even known ones:
 /// S3 sends them on request, and for whole objects alone.
 pub(super) fn object_headers(
-    attributes: HeadAttributes,
+    attributes: &HeadAttributes,
     checksums: bool,
     overrides: &HeaderOverrides,
 ) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(attributes.headers.len() + 4);
-    for (name, value) in attributes.headers {
-        if !checksums && name.starts_with(CHECKSUM_PREFIX) {
-            continue;
-        }
+    let is_kept = |name: &str| checksums || !name.starts_with(CHECKSUM_PREFIX);
+    let mut headers = build_header_map(&attributes.headers, is_kept);
+    override_headers(&mut headers, overrides);
+    headers
+}
+
+/// Makes headers of those that a worker has told, without a copy of their values. One that is
+/// invalid came through a broken worker. The rest is still right, so only that one is left out.
+fn build_header_map(told: &AnswerHeaders, is_kept: impl Fn(&str) -> bool) -> HeaderMap {
+    // A map of more than some 24,000 panics: a broken worker may tell as many.
+    let mut headers = HeaderMap::with_capacity(told.len().min(USUAL_HEADERS_MAX) + ADDED_HEADERS);
+    for (name, value) in told.iter().filter(|(name, _)| is_kept(name)) {
         let name = HeaderName::from_bytes(name.as_bytes());
-        // Takes the value without a copy. An invalid header came through a broken worker. The
-        // object's bytes are still right, so only the header is left out.
-        let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(value));
+        let value = HeaderValue::from_maybe_shared(value.clone());
         if let (Ok(name), Ok(value)) = (name, value) {
             headers.append(name, value);
         }
     }
-    override_headers(&mut headers, overrides);
     headers
 }
 
@@ -86,7 +95,7 @@ fn override_headers(headers: &mut HeaderMap, overrides: &HeaderOverrides) {
 /// Makes a 304, with the headers that describe the client's own copy. Sent raw: s3s would give it a
 /// body.
 pub(super) fn not_modified(cx: &RequestContext, attributes: HeadAttributes) -> S3Error {
-    let all = object_headers(attributes, false, &HeaderOverrides::default());
+    let all = object_headers(&attributes, false, &HeaderOverrides::default());
     let mut kept = HeaderMap::new();
     for name in OF_NOT_MODIFIED {
         if let Some(value) = all.get(&name) {
@@ -132,14 +141,7 @@ pub(super) fn slow_down(message: &'static str) -> S3Error {
 
 /// Turns a worker's error from the UFS into the client's.
 pub(super) fn of_worker(cx: &RequestContext, mount: &MountedBucket, answer: UfsAnswer) -> S3Error {
-    let mut headers = HeaderMap::with_capacity(answer.headers.len());
-    for (name, value) in answer.headers {
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(&value))
-        {
-            headers.append(name, value);
-        }
-    }
+    let headers = build_header_map(&answer.headers, |_| true);
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
     of_raw(cx, mount, RawAnswer { status, headers, body: answer.body.into() })
 }

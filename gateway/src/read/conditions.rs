@@ -78,13 +78,13 @@ fn split_etags(value: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use verbs3_protocol::ContentVersion;
+    use verbs3_protocol::{AnswerHeaders, ContentVersion};
 
     fn attributes() -> HeadAttributes {
         HeadAttributes {
             version: ContentVersion { etag: "\"abc\"".into(), bytes: 1, version_id: None },
             last_modified: Some(1000),
-            headers: vec![],
+            headers: AnswerHeaders::default(),
             checksums_known: false,
         }
     }

@@ -13,7 +13,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::timeout;
-use verbs3_protocol::{HeadAttributes, ObjectKey, StatedVersion};
+use verbs3_protocol::{AnswerHeaders, HeadAttributes, ObjectKey, StatedVersion};
 use verbs3_ufs::ObjectHead;
 
 /// What a question is about.
@@ -135,12 +135,11 @@ pub(super) fn read_attributes(
         has_client_key: head.has_client_key(),
     };
     let version = stated.cacheable_version(subject.version_id.as_deref()).ok()?;
-    let headers = head.headers.iter();
-    let headers = headers.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()));
+    let fields = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     Some(Arc::new(HeadAttributes {
         version,
         last_modified: head.last_modified,
-        headers: headers.collect(),
+        headers: AnswerHeaders::copy_fields(fields),
         checksums_known: subject.checksums,
     }))
 }

@@ -106,7 +106,7 @@ pub(super) fn describe_object(
     TierAnswer {
         bytes: opened.extent.end - opened.extent.start,
         content_range: content_range(&opened),
-        headers: answers::object_headers(opened.attributes, checksums, &ask.overrides),
+        headers: answers::object_headers(&opened.attributes, checksums, &ask.overrides),
         body,
     }
 }

@@ -56,7 +56,7 @@ impl ChunkSigner {
     fn accept_signature(&mut self, algorithm: &str, rest: &str, given: &[u8]) -> bool {
         let to_sign =
             format!("{algorithm}\n{}\n{}\n{}\n{rest}", self.stamp, self.scope, self.previous);
-        let Some(signature) = compute_hmac(&self.key, &to_sign) else { return false };
+        let Some(signature) = compute_hmac(&self.key, &[&to_sign]) else { return false };
         self.previous = hex::encode(&*signature);
         self.previous.as_bytes().ct_eq(given).into()
     }

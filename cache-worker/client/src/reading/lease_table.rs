@@ -136,9 +136,8 @@ impl TierLeaseTable {
         small_objects: SmallObjectMemory,
     ) -> Self {
         let weight = |_: &Arc<ObjectKey>, held: &Arc<LeasedAttributes>| {
-            let headers =
-                held.attributes.headers.iter().map(|(name, value)| name.len() + value.len() + 64);
-            u32::try_from(headers.sum::<usize>() / PLACE_BYTES).unwrap_or(u32::MAX).max(1)
+            let bytes = held.attributes.headers.memory_bytes();
+            u32::try_from(bytes / PLACE_BYTES).unwrap_or(u32::MAX).max(1)
         };
         let cache = || {
             Cache::builder().max_capacity(places as u64).weigher(weight).time_to_live(KEPT).build()
@@ -378,7 +377,9 @@ mod tests {
     use super::*;
     use crate::reading::small_objects::SmallObjectBounds;
     use std::net::SocketAddr;
-    use verbs3_protocol::{AttributeLease, ContentVersion, PlacementMap, PlacementMember};
+    use verbs3_protocol::{
+        AnswerHeaders, AttributeLease, ContentVersion, PlacementMap, PlacementMember,
+    };
     use verbs3_rdma::peer::{PeerOptions, TransportPeer};
     use verbs3_rdma::transport::PeerAddress;
 
@@ -419,7 +420,7 @@ mod tests {
         let attributes = HeadAttributes {
             version,
             last_modified: None,
-            headers: vec![],
+            headers: AnswerHeaders::default(),
             checksums_known: false,
         };
         let lease = AttributeLease { id: 1, milliseconds: 1000 };

@@ -9,8 +9,8 @@ use crate::{OpenOutcome, OpenRequest, OpenedObject};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::watch;
 use verbs3_protocol::{
-    AttributeLease, ByteRange, HeadAttributes, KeyGeneration, OpenMessage, OpenObjectReply,
-    RecallPollMessage, RecallReply, WriteOutcome,
+    AnswerHeaders, AttributeLease, ByteRange, HeadAttributes, KeyGeneration, OpenMessage,
+    OpenObjectReply, RecallPollMessage, RecallReply, WriteOutcome,
 };
 
 const BYTES: u64 = 3 * (1 << 20);
@@ -73,7 +73,7 @@ impl Home {
         let attributes = HeadAttributes {
             version,
             last_modified: None,
-            headers: vec![],
+            headers: AnswerHeaders::default(),
             checksums_known: false,
         };
         let opened = OpenObjectReply {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::{BypassReason, OpenOutcome, OpenRequest, OpenSilence, OpenedObject};
 use verbs3_protocol::{
-    AbsentReply, AttributeLease, ByteRange, HeadAttributes, KeyGeneration, OpenMessage,
-    OpenObjectReply, UfsAnswer,
+    AbsentReply, AnswerHeaders, AttributeLease, ByteRange, HeadAttributes, KeyGeneration,
+    OpenMessage, OpenObjectReply, UfsAnswer,
 };
 
 pub(super) const BYTES: u64 = 3 * (1 << 20);
@@ -28,7 +28,7 @@ fn opened(etag: &str, bytes: u64, piece: Option<BlockPiece>) -> WorkerReply {
         attributes: HeadAttributes {
             version: ContentVersion { etag: etag.into(), bytes, version_id: None },
             last_modified: None,
-            headers: vec![],
+            headers: AnswerHeaders::default(),
             checksums_known: false,
         },
         generation: KeyGeneration(0),
@@ -231,7 +231,8 @@ async fn a_home_that_is_late_is_heard_and_one_that_stays_silent_fails_once() {
 
 #[tokio::test]
 async fn answers_of_the_ufs_are_passed_on() {
-    let answer = UfsAnswer { status: 404, headers: vec![], body: b"<Error/>".to_vec() };
+    let answer =
+        UfsAnswer { status: 404, headers: AnswerHeaders::default(), body: b"<Error/>".to_vec() };
     let absent = AbsentReply { answer: answer.clone(), generation: KeyGeneration(0), cached: true };
     let script: Script = Box::new(move |_, reply| {
         let message = WorkerReply::Absent(absent.clone()).encode();

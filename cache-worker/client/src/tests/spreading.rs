@@ -8,7 +8,7 @@ use crate::asking::worker::{OutstandingBytes, TierWorker};
 use crate::asking::worker_map::HotBlockDraw;
 use crate::metrics::SpreadTarget;
 use crate::{HotBlockReplicas, OpenOutcome};
-use verbs3_protocol::{ByteRange, ReadSource, SPREAD_BYTES_MIN, UfsAnswer};
+use verbs3_protocol::{AnswerHeaders, ByteRange, ReadSource, SPREAD_BYTES_MIN, UfsAnswer};
 
 /// Block 0 of the object that worker `a` owns is to have so many workers.
 fn heat(tier: &CacheTierClient, workers: u16) {
@@ -231,7 +231,8 @@ async fn a_read_that_begins_elsewhere_than_in_the_homes_bytes_is_owed_the_body_o
     let script: Script = Box::new(|request, reply| {
         let WorkerRequest::Open(open) = request else { panic!("{request:?}") };
         let body = if open.want.is_some() { b"<Error/>".to_vec() } else { vec![] };
-        let kind = RefusalKind::Ufs(UfsAnswer { status: 403, headers: vec![], body });
+        let kind =
+            RefusalKind::Ufs(UfsAnswer { status: 403, headers: AnswerHeaders::default(), body });
         let refused = WorkerReply::Refused(WorkerRefusal { kind, reason: "test".into() }).encode();
         Box::pin(async move { reply.send_last(refused, 0, vec![]).await.unwrap() })
     });

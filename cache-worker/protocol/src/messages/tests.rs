@@ -5,8 +5,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    BlockGeometry, ByteRange, ContentVersion, Epoch, HeadAttributes, KeyHash, ListedAttributes,
-    ObjectKey, ObjectVolume, ReadSource, RefusalKind, StandingQuestion, WorkerQuestion,
+    AnswerHeaders, BlockGeometry, ByteRange, ContentVersion, Epoch, HeadAttributes, KeyHash,
+    ListedAttributes, ObjectKey, ObjectVolume, ReadSource, RefusalKind, StandingQuestion,
+    WorkerQuestion,
 };
 
 fn context() -> TraceContext {
@@ -156,7 +157,7 @@ fn a_listing_contradicts_another_etag_length_or_time_and_nothing_that_it_leaves_
     let known = HeadAttributes {
         version,
         last_modified: Some(100),
-        headers: vec![],
+        headers: AnswerHeaders::default(),
         checksums_known: false,
     };
     let same = ListedAttributes {

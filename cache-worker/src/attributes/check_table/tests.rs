@@ -3,7 +3,7 @@ use super::*;
 use std::time::Duration;
 
 use verbs3_metrics::TableFamily;
-use verbs3_protocol::{TenantTag, UfsAnswer};
+use verbs3_protocol::{AnswerHeaders, TenantTag, UfsAnswer};
 
 use crate::tenants::TenantRules;
 
@@ -151,7 +151,7 @@ async fn checks_are_bounded() {
 async fn an_answer_is_not_believed_where_more_was_said_than_is_remembered() {
     let (checks, _sent) = running();
     let version = |bytes| ContentVersion { etag: "\"x\"".into(), bytes, version_id: None };
-    let absent = UfsAnswer { status: 404, headers: Vec::new(), body: Vec::new() };
+    let absent = UfsAnswer { status: 404, headers: AnswerHeaders::default(), body: Vec::new() };
     let found = ObjectPresence::Absent(Arc::new(absent));
     let settles = || checks.settle_check(KEY, &found, || {});
     for _ in 0..2 {

@@ -95,7 +95,11 @@ async fn lease(bed: &Bed) -> AttributeLease {
 
 /// A home that has granted a lease on "k".
 async fn granted() -> (Bed, RecallReply) {
-    let bed = home().await;
+    granted_with(granting(|_| ())).await
+}
+
+async fn granted_with(worker: BedWorker) -> (Bed, RecallReply) {
+    let bed = home_with(worker).await;
     let told = poll(&bed, &NONE).await;
     assert_eq!(lease(&bed).await, AttributeLease { id: 1, milliseconds: 2000 });
     (bed, told)
@@ -180,7 +184,7 @@ async fn a_lease_lasts_no_longer_than_attributes_may_be_old_or_than_the_homes_ow
 #[tokio::test]
 async fn a_worker_of_a_map_that_never_changes_grants_nothing_nor_does_one_that_is_told_not_to() {
     for worker in [
-        BedWorker { askers: WorkerAskers::Any, ..granting(|_| ()) },
+        BedWorker { askers: WorkerAskers::OfEpoch(Epoch(1)), ..granting(|_| ()) },
         granting(|settings| settings.leases.length = TimePeriod::from_seconds(0)),
         granting(|settings| settings.leases.leases_max = 1),
     ] {
@@ -202,9 +206,21 @@ async fn a_worker_of_a_map_that_never_changes_grants_nothing_nor_does_one_that_i
     }
 }
 
+/// There, gateway and home end together, so no lease outlives what the home knows of it.
+#[tokio::test]
+async fn a_worker_that_only_its_own_process_asks_grants_leases_too() {
+    let own = BedWorker { askers: WorkerAskers::Any, ..granting(|_| ()) };
+    let (bed, told) = granted_with(own).await;
+    waits_for_the_holder(bed, told).await;
+}
+
 #[tokio::test]
 async fn a_report_is_acknowledged_once_the_holder_has_dropped_the_key() {
     let (bed, told) = granted().await;
+    waits_for_the_holder(bed, told).await;
+}
+
+async fn waits_for_the_holder(bed: Bed, told: RecallReply) {
     assert!(
         bed.ask(WorkerRequest::Announce(announce())).await.is_done(),
         "nobody waits for an announcement"

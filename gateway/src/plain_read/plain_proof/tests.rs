@@ -162,3 +162,68 @@ fn a_url_holds_until_it_expires() {
     let is_in_time = |seconds| proof.signature_claim().is_in_time(clock(seconds), proof.expires);
     assert!(is_in_time(5) && !is_in_time(6));
 }
+
+/// Returns the signature of a request for `/test.txt` that lists these headers.
+fn sign_listed(request: &Request<()>, query: &str, listed: &str, payload: &str) -> String {
+    let line = |name: &str| format!("{name}:{}\n", request.headers()[name].to_str().unwrap());
+    let lines: String = listed.split(';').map(line).collect();
+    let canonical = format!("GET\n/test.txt\n{query}\n{lines}\n{listed}\n{payload}");
+    let scope = "20130524/us-east-1/s3/aws4_request";
+    let digest = hex::encode(Sha256::digest(canonical));
+    let text = ["AWS4-HMAC-SHA256\n20130524T000000Z\n", scope, "\n", &digest];
+    let identity = IdentityStore::with_single(KEY, SECRET).get(KEY).unwrap();
+    hex::encode(&*identity.sign_text(scope, &text).unwrap())
+}
+
+/// S3 obeys `x-amz-*` headers, so nobody may add one to what another one has signed.
+#[test]
+fn a_header_that_has_to_be_signed_is_listed() {
+    for (listed, held) in [
+        ("host;range;x-amz-checksum-mode;x-amz-content-sha256;x-amz-date", true),
+        ("host;x-amz-checksum-mode;x-amz-date", true),
+        ("host;range;x-amz-content-sha256;x-amz-date", false),
+        ("host;range;x-amz-checksum-mode;x-amz-content-sha256", false),
+        ("range;x-amz-checksum-mode;x-amz-content-sha256;x-amz-date", false),
+        ("HOST;range;x-amz-checksum-mode;x-amz-content-sha256;x-amz-date", false),
+        ("host;range;x-amz-checksum-mode;x-amz-content-sha256;X-Amz-Date", false),
+    ] {
+        let request = by_header(|request| {
+            request.headers_mut().insert("x-amz-checksum-mode", "ENABLED".parse().unwrap());
+            let signature = sign_listed(request, "", listed, EMPTY_SHA256);
+            let claim = HEADER.split_once("SignedHeaders=").unwrap().0;
+            let claim = format!("{claim}SignedHeaders={listed},Signature={signature}");
+            request.headers_mut().insert(AUTHORIZATION, claim.parse().unwrap());
+        });
+        assert_eq!(holds(&request, SIGNED_AT), held, "{listed}");
+    }
+}
+
+/// Whoever is given a URL may add headers to its request.
+#[test]
+fn no_header_that_has_to_be_signed_is_added_to_a_url() {
+    let url = sign_url(URL.split_once("&X-Amz-Signature=").unwrap().0);
+    for (name, held) in
+        [("user-agent", true), ("x-amz-checksum-mode", false), ("x-amz-date", false)]
+    {
+        let mut request = by_url(&url);
+        request.headers_mut().insert(name, "ENABLED".parse().unwrap());
+        assert_eq!(holds(&request, SIGNED_AT), held, "{name}");
+    }
+}
+
+/// Signs a URL for the header `host`.
+fn sign_url(url: &str) -> String {
+    let query = url.split_once('?').unwrap().1;
+    let signature = sign_listed(&by_url(url), query, "host", UNSIGNED);
+    format!("{url}&X-Amz-Signature={signature}")
+}
+
+/// "Authenticating Requests: Using Query Parameters", S3 reference: a week.
+#[test]
+fn no_url_holds_for_longer_than_a_week() {
+    let unsigned = URL.split_once("&X-Amz-Signature=").unwrap().0;
+    for (expires, held) in [("604800", true), ("604801", false)] {
+        let url = sign_url(&unsigned.replace("86400", expires));
+        assert_eq!(holds(&by_url(&url), SIGNED_AT), held, "{expires}");
+    }
+}
