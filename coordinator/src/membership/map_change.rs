@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{ClusterMember, Epoch, MemberRoster, WorkerId};
 
+use super::cluster_document::MISSING_MAX;
+use super::lease_grant::MapAnnouncement;
+use super::member_record::OpenWriteHandover;
 use super::share_pacing::TargetMembers;
-use super::{
-    ClusterDocument, MISSING_MAX, MapAnnouncement, MembershipController, MembershipStep,
-    OpenWriteHandover, SlotShareMove,
-};
+use super::{ClusterDocument, MembershipController, MembershipStep, SlotShareMove};
 
 /// Map on its way into force. Its epoch is persisted as used.
 pub(super) struct PendingMapChange {

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{ClusterMember, WorkerId};
 
-use super::{ClusterDocument, MemberRecord, MembershipController};
+use super::member_record::MemberRecord;
+use super::{ClusterDocument, MembershipController};
 
 /// Steps of a whole share. One map moves a worker by one step at most.
 pub(super) const STEPS: u8 = 4;

@@ -1,0 +1,52 @@
+//! What the coordinators' store keeps of the cluster's membership.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use verbs3_protocol::{ClusterMember, Epoch, MemberRoster, WorkerId};
+
+use super::SlotShareMove;
+
+/// The persisted state of the cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClusterDocument {
+    /// Number of won elections. A leader's first write raises it, which ends every write of the
+    /// leader before.
+    pub term: u64,
+    /// Highest epoch that was ever used.
+    pub highest: Epoch,
+    /// The map in force.
+    pub active: MemberRoster,
+    /// The map before it.
+    pub former: MemberRoster,
+    /// Members of the map in force that have only a part of their share.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub moving: BTreeMap<WorkerId, SlotShareMove>,
+    /// Places where members of the map in force listen, as far as known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub places: BTreeMap<WorkerId, u64>,
+    /// Members of earlier maps that went without notice, so that a person learns of them. At most
+    /// [`MISSING_MAX`].
+    #[serde(default)]
+    pub missing: Vec<ClusterMember>,
+}
+
+/// Most missing workers that are remembered; nobody would read a longer list.
+pub(super) const MISSING_MAX: usize = 200;
+
+impl ClusterDocument {
+    /// Creates the document of a new cluster. Epochs start from the time, so followers of an
+    /// earlier cluster of this name accept them.
+    pub fn new(epoch: Epoch, replicas: u16) -> Self {
+        let none = MemberRoster::new(Epoch(0), replicas, Vec::new());
+        Self {
+            term: 0,
+            highest: epoch,
+            active: none.clone(),
+            former: none,
+            moving: BTreeMap::new(),
+            places: BTreeMap::new(),
+            missing: Vec::new(),
+        }
+    }
+}
