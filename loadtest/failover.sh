@@ -27,21 +27,19 @@ cluster() {
   shared_config "http://127.0.0.1:$store_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${workers[@]}" >"$DIR/shared.toml"
   for index in 0 1; do
     { cat "$DIR/shared.toml"
-      printf '[worker]\nid = "worker-%d"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "512MiB" }\nshm = { enabled = false }\n' "$index" "${workers[$index]}"
+      worker_section "$index" "${workers[$index]}" 512MiB 'shm = { enabled = false }'
     } >"$DIR/worker-$index.toml"
     launch "worker-$index" "${workers[$index]}" worker
   done
   VICTIM=${PIDS[-1]}
   { cat "$DIR/shared.toml"
-    printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s/identities.toml"\nmemory = { capacity = "256MiB" }\ntier = { hedge_after = "%s", first_progress = "%s" }\n' \
-      "$gateway_port" "$DIR" "${HEDGE:-250ms}" "${FIRST:-2s}"
+    gateway_section "$gateway_port" 256MiB "tier = { hedge_after = \"${HEDGE:-250ms}\", first_progress = \"${FIRST:-2s}\" }"
   } >"$DIR/gateway.toml"
   launch gateway "$gateway_port" gateway
   bucket=failover
   AWS_ACCESS_KEY_ID=$CLUSTER_ACCESS_KEY AWS_SECRET_ACCESS_KEY=$CLUSTER_SECRET_KEY
   export AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
-  curl -fsS -o /dev/null -X PUT --aws-sigv4 aws:amz:us-east-1:s3 -u "$CLUSTER_ACCESS_KEY:$CLUSTER_SECRET_KEY" \
-    -H "x-amz-content-sha256: $(printf '' | sha256sum | cut -d' ' -f1)" "http://127.0.0.1:$gateway_port/$bucket"
+  create_bucket "$gateway_port" "$bucket"
 }
 
 # run NAME SIGNAL: the load, and the signal in the middle of it.

@@ -44,10 +44,7 @@ ufs = "local"
 cached = false
 END
 launch store "$store_port" dev --set worker.memory.capacity=32MiB --set gateway.memory.capacity=32MiB
-for bucket in populated plain; do
-  curl -sf -H "x-amz-content-sha256: UNSIGNED-PAYLOAD" --aws-sigv4 aws:amz:us-east-1:s3 --user "$CLUSTER_ACCESS_KEY:$CLUSTER_SECRET_KEY" -X PUT \
-    "http://127.0.0.1:$store_port/$bucket"
-done
+for bucket in populated plain; do create_bucket "$store_port" "$bucket"; done
 
 # side NAME: a worker and a gateway; sets PORT, and leaves their admin addresses in DIR/NAME.worker and DIR/NAME.gateway.
 side() {
@@ -58,13 +55,11 @@ side() {
   shared_config "http://127.0.0.1:$store_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$worker" |
     sed "s|^absence_ttl = .*|&\npopulate_on_write = \"$name\"|" >"$DIR/$name-shared.toml"
   { cat "$DIR/$name-shared.toml"
-    printf '[worker]\nid = "worker-0"\nlisten = "127.0.0.1:%d"\nadmin_listen = "%s"\nmemory = { capacity = "%dMiB" }\n' \
-      "$worker" "$(cat "$DIR/$name.worker")" "$WORKER_MIB"
-    printf 'shm = { socket = "%s/%s.sock" }\npopulate = { staged_max = "%dMiB" }\n' "$DIR" "$name" "$STAGED_MIB"
+    ADMIN=$(cat "$DIR/$name.worker") worker_section 0 "$worker" "${WORKER_MIB}MiB" "shm = { socket = \"$DIR/$name.sock\" }" \
+      "populate = { staged_max = \"${STAGED_MIB}MiB\" }"
   } >"$DIR/worker-$name.toml"
   { cat "$DIR/$name-shared.toml"
-    printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "%s"\nidentities = "%s"\nmemory = { capacity = "256MiB" }\n' \
-      "$PORT" "$(cat "$DIR/$name.gateway")" "$DIR/identities.toml"
+    ADMIN=$(cat "$DIR/$name.gateway") gateway_section "$PORT" 256MiB
   } >"$DIR/gateway-$name.toml"
   launch "worker-$name" "$worker" worker
   launch "gateway-$name" "$PORT" gateway

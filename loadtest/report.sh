@@ -56,15 +56,14 @@ tier() {
   TIER_PIDS=() GATEWAYS=()
   for index in $(seq 0 $(($2 - 1))); do
     { shared_config "http://$BEHIND" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${ports[@]}"
-      printf '[worker]\nid = "worker-%d"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "%s" }\nshm = { socket = "%s/worker-%d.sock" }\n' \
-        "$index" "${ports[$index]}" "${WORKER_MEMORY:-1GiB}" "$DIR" "$index"
+      worker_section "$index" "${ports[$index]}" "${WORKER_MEMORY:-1GiB}" "shm = { socket = \"$DIR/worker-$index.sock\" }"
     } >"$DIR/worker-$index.toml"
     launch "worker-$index" "${ports[$index]}" worker; TIER_PIDS+=("$!")
   done
   for index in $(seq 0 $(($1 - 1))); do
     port=$(free_port)
     { shared_config "http://$BEHIND" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${ports[@]}"
-      printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nmemory = { capacity = "256MiB" }\n' "$port" "$DIR/identities.toml"
+      gateway_section "$port" 256MiB
     } >"$DIR/gateway-$index.toml"
     launch "gateway-$index" "$port" gateway; TIER_PIDS+=("$!"); GATEWAYS+=("127.0.0.1:$port")
   done

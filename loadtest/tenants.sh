@@ -33,7 +33,7 @@ for pid in "${PIDS[@]}"; do renice -n 15 -p "$pid" >/dev/null; for task in /proc
 stay_on "${SERVER_CPUS:-}"
 shared_config "http://127.0.0.1:$proxy_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$worker_port" >"$DIR/shared.toml"
 { cat "$DIR/shared.toml"
-  printf '[worker]\nid = "worker-0"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "%dMiB" }\nshm = { enabled = true, socket = "%s/worker.sock" }\n' "$worker_port" "$WORKER_MIB" "$DIR"
+  worker_section 0 "$worker_port" "${WORKER_MIB}MiB" "shm = { socket = \"$DIR/worker.sock\" }"
 } >"$DIR/worker.toml"
 launch worker "$worker_port" worker
 
@@ -58,9 +58,9 @@ identities_of both both >"$DIR/one-identities.toml"
 for side in fair one; do
   port=$(free_port)
   { cat "$DIR/shared.toml"
-    printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nmemory = { capacity = "128MiB" }\n' "$port" "$DIR/$side-identities.toml"
-    printf 'limits = { requests_in_flight_max = %d, store_requests_max = %d, tenant_reserve_percent = %d }\nread = { bytes_in_flight_max = "%dMiB", window = "%dMiB" }\n' \
-      "$REQUESTS" "$STORE_REQUESTS" "$RESERVE" "$READ_MIB" "$READ_MIB"
+    IDENTITIES=$DIR/$side-identities.toml gateway_section "$port" 128MiB \
+      "limits = { requests_in_flight_max = $REQUESTS, store_requests_max = $STORE_REQUESTS, tenant_reserve_percent = $RESERVE }" \
+      "read = { bytes_in_flight_max = \"${READ_MIB}MiB\", window = \"${READ_MIB}MiB\" }"
   } >"$DIR/$side.toml"
   launch "$side" "$port" gateway
   declare "$side=http://127.0.0.1:$port/demo"

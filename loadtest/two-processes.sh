@@ -39,13 +39,13 @@ else
   shared_config "${shared[@]}" "$worker_port" >"$DIR/shared.toml"
 fi
 { cat "$DIR/shared.toml"
-  printf '[worker]\nid = "worker-0"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "%dMiB" }\nshm = { enabled = %s, socket = "%s/worker.sock" }\n' "$worker_port" "$WORKER_MIB" "$SHM" "$DIR"
+  worker_section 0 "$worker_port" "${WORKER_MIB}MiB" "shm = { enabled = $SHM, socket = \"$DIR/worker.sock\" }"
 } >"$DIR/worker.toml"
 # What was just written is leased as well: otherwise after half a minute.
 [ "${COORDINATED:-false}" = false ] || printf 'leases = { quiet_for = "0s" }\n' >>"$DIR/worker.toml"
 launch worker "$worker_port" worker
 { cat "$DIR/shared.toml"
-  printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nmemory = { capacity = "%dMiB" }\n' "$gateway_port" "$DIR/identities.toml" "$GATEWAY_MIB"
+  gateway_section "$gateway_port" "${GATEWAY_MIB}MiB"
 } >"$DIR/gateway.toml"
 launch gateway "$gateway_port" gateway
 

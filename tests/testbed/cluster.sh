@@ -84,6 +84,25 @@ END
   done
 }
 
+# worker_section INDEX PORT MEMORY [LINE...]: the [worker] of worker-INDEX, with more of its settings; ADMIN: where it says how it is.
+worker_section() {
+  printf '[worker]\nid = "worker-%d"\nlisten = "127.0.0.1:%d"\nmemory = { capacity = "%s" }\nadmin_listen = "%s"\n' "$1" "$2" "$3" "${ADMIN:-127.0.0.1:0}"
+  printf '%s\n' "${@:4}"
+}
+
+# gateway_section PORT MEMORY [LINE...]: the [gateway], likewise. IDENTITIES: another file than write_identities makes.
+gateway_section() {
+  printf '[gateway]\nlisten = "127.0.0.1:%d"\nmemory = { capacity = "%s" }\nadmin_listen = "%s"\n' "$1" "$2" "${ADMIN:-127.0.0.1:0}"
+  printf 'identities = "%s"\n' "${IDENTITIES:-$DIR/identities.toml}"
+  printf '%s\n' "${@:3}"
+}
+
+# create_bucket PORT BUCKET: through the gateway at the port.
+create_bucket() {
+  curl -fsS -o /dev/null -X PUT --aws-sigv4 aws:amz:us-east-1:s3 -u "$CLUSTER_ACCESS_KEY:$CLUSTER_SECRET_KEY" \
+    -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' "http://127.0.0.1:$1/$2"
+}
+
 # start_cluster ENDPOINT ACCESS_KEY SECRET_KEY DOMAIN: two workers and two gateways; sets GATEWAY_0, GATEWAY_1 and ADMINS,
 # the admin addresses of all four.
 start_cluster() {
@@ -95,16 +114,15 @@ start_cluster() {
     admin=127.0.0.1:$(free_port) ADMINS=$ADMINS${ADMINS:+,}$admin
     { shared_config "$1" "$2" "$3" "${workers[@]}"
       # Room for all that the clients read: a full cache lets go of what was read once, and then hot isn't.
-      printf '[worker]\nid = "worker-%d"\nlisten = "127.0.0.1:%d"\nadmin_listen = "%s"\nmemory = { capacity = "1GiB" }\n' \
-        "$index" "${workers[$index]}" "$admin"
+      ADMIN=$admin worker_section "$index" "${workers[$index]}" 1GiB
     } >"$DIR/worker-$index.toml"
     launch "worker-$index" "${workers[$index]}" worker || return 1
   done
   for index in 0 1; do
     admin=127.0.0.1:$(free_port) ADMINS=$ADMINS${ADMINS:+,}$admin
     { shared_config "$1" "$2" "$3" "${workers[@]}"
-      printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "%s"\nidentities = "%s"\nsigv2 = true\ndomains = ["%s"]\nmemory = { capacity = "256MiB" }\ntier = { hedge_after = "19s", first_progress = "20s" }\n' \
-        "${gateway_ports[$index]}" "$admin" "$DIR/identities.toml" "$4"
+      ADMIN=$admin gateway_section "${gateway_ports[$index]}" 256MiB 'sigv2 = true' "domains = [\"$4\"]" \
+        'tier = { hedge_after = "19s", first_progress = "20s" }'
     } >"$DIR/gateway-$index.toml"
     launch "gateway-$index" "${gateway_ports[$index]}" gateway || return 1
   done
