@@ -17,10 +17,13 @@ mod metrics;
 mod pending_pins;
 mod segment_layout;
 mod segment_medium;
+mod segment_slots;
 mod settings;
 mod slot_allocation;
+mod slot_eviction;
 mod slot_table;
 mod tier_builder;
+mod volume_quota;
 mod write_queue;
 
 use std::sync::Arc;

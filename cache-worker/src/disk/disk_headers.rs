@@ -5,8 +5,10 @@
 //! names the folder, segment and slot that it was written for. A header that was torn, lost, or
 //! written elsewhere is therefore rejected as a whole.
 
-use crate::digest::DigestSecret;
 use crc_fast::{CrcAlgorithm, checksum};
+use verbs3_protocol::BlockIndex;
+
+use crate::digest::{DigestSecret, PageKey, VersionDigest};
 
 /// Bytes of a slot's header.
 pub(super) const HEADER_BYTES: usize = 128;
@@ -55,6 +57,12 @@ pub(crate) struct PageHeader {
     pub(crate) pinned_until_s: u32,
     /// Hash of the tenant's name that it was written for; 0: nobody's.
     pub(crate) tenant: u64,
+}
+
+impl PageHeader {
+    pub(super) fn page_key(&self) -> PageKey {
+        VersionDigest::from_stored(self.version).page_key(BlockIndex(self.block), self.page)
+    }
 }
 
 /// The slots that a segment is cut into.

@@ -10,123 +10,14 @@ use std::time::Duration;
 
 use super::disk_headers::PageHeader;
 use super::segment_layout::SegmentLayout;
+use super::segment_slots::{
+    DiskSlotEntry, IndexedSegment, SegmentSlotTable, USES_MAX, grow_entries, object_hash, page_hash,
+};
 use super::slot_table::{DiskSlot, DiskSlotTable};
-use crate::digest::{PageKey, VersionDigest};
+use super::volume_quota::{VolumeQuotaRule, VolumeUse};
+use crate::digest::PageKey;
 use crate::memory::PageHeat;
 use crate::tenants::{AccountHoldings, TenantAccount, TenantAccounts, TenantTier};
-
-/// A slot and its page. 64 bytes.
-pub(super) struct DiskSlotEntry {
-    /// Two halves, because a `u128` would align the entry to 16 bytes.
-    version: [u64; 2],
-    object: u64,
-    pub(super) checksum: u64,
-    block: u32,
-    /// 0: the slot is free.
-    pub(super) length: u32,
-    /// The low half of the sequence number. It tells the present page of the slot from earlier
-    /// ones.
-    pub(super) stamp: u32,
-    pub(super) written_s: u32,
-    pub(super) used_s: u32,
-    pub(super) pinned_until_s: u32,
-    page: u16,
-    pub(super) volume: u16,
-    /// Uses since it was written or last passed over, up to 3.
-    pub(super) uses: u8,
-    /// The slot is being written: its page is neither found nor evicted.
-    pub(super) writing: bool,
-    /// For whom it counts.
-    pub(super) account: TenantAccount,
-}
-
-const USES_MAX: u8 = 3;
-
-impl DiskSlotEntry {
-    fn new_free() -> Self {
-        Self {
-            version: [0; 2],
-            object: 0,
-            checksum: 0,
-            block: 0,
-            length: 0,
-            stamp: 0,
-            written_s: 0,
-            used_s: 0,
-            pinned_until_s: 0,
-            page: 0,
-            volume: 0,
-            uses: 0,
-            writing: false,
-            account: TenantAccount::NOBODY,
-        }
-    }
-
-    pub(super) fn page_key(&self) -> PageKey {
-        let version = u128::from(self.version[0]) | u128::from(self.version[1]) << 64;
-        VersionDigest::from_stored(version)
-            .page_key(verbs3_protocol::BlockIndex(self.block), self.page)
-    }
-
-    /// Returns the key in the table of objects; `None`: the page is of a later block.
-    fn object_hash(&self) -> Option<u64> {
-        (self.block == 0).then(|| object_hash(self.object, self.page))
-    }
-
-    pub(super) fn is_live(&self) -> bool {
-        self.length > 0 && !self.writing
-    }
-}
-
-fn object_hash(object: u64, page: u16) -> u64 {
-    object ^ u64::from(page).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-fn page_hash(key: PageKey) -> u64 {
-    key.0 as u64
-}
-
-/// A file and its slots.
-pub(super) struct IndexedSegment {
-    pub(super) bytes: u64,
-    /// `None`: the segment belongs to no width now.
-    pub(super) cut: Option<SegmentSlotTable>,
-}
-
-pub(super) struct SegmentSlotTable {
-    pub(super) layout: SegmentLayout,
-    pub(super) era: u32,
-    /// Slots up to the last one that was ever used.
-    pub(super) entries: Vec<DiskSlotEntry>,
-    pub(super) free: Vec<u32>,
-    /// Whether the segment is in its width's list of segments with room.
-    pub(super) open: bool,
-    /// When one of the pages was last used or written.
-    pub(super) touched_s: u32,
-    pub(super) holders: AccountHoldings,
-}
-
-impl SegmentSlotTable {
-    pub(super) fn has_room(&self) -> bool {
-        !self.free.is_empty() || self.entries.len() < self.layout.slots as usize
-    }
-}
-
-/// The quota and the age limit of a volume.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct VolumeQuotaRule {
-    pub(crate) bytes_max: Option<u64>,
-    pub(crate) age_max: Option<Duration>,
-}
-
-pub(super) struct VolumeUse {
-    pub(super) hash: u64,
-    pub(super) rule: VolumeQuotaRule,
-    /// Bytes of the volume's slots, as wide as they are.
-    pub(super) slot_bytes: u64,
-    /// Where the search for a page of the volume continues: segment, slot.
-    pub(super) hand: (u32, u32),
-}
 
 /// The segments of one width.
 #[derive(Default)]
@@ -168,7 +59,7 @@ pub(super) struct FolderIndex {
     pages: DiskSlotTable,
     objects: DiskSlotTable,
     pub(super) volumes: Vec<VolumeUse>,
-    volume_numbers: HashMap<u64, u16>,
+    pub(super) volume_numbers: HashMap<u64, u16>,
     pub(super) rules: HashMap<u64, VolumeQuotaRule>,
     pub(super) default_rule: VolumeQuotaRule,
     pub(super) held: FolderUsage,
@@ -183,10 +74,6 @@ pub(super) struct FolderIndex {
     /// Count the bytes of slots, as wide as they are.
     pub(super) tenants: Arc<TenantAccounts>,
 }
-
-/// Volumes that are kept apart. Further volumes share the last number and its quota. Bounds the
-/// list, whatever garbage is on a disk.
-const VOLUMES_MAX: usize = 4096;
 
 impl FolderIndex {
     pub(super) fn new(
@@ -262,9 +149,7 @@ impl FolderIndex {
             grow_entries(&mut cut.entries);
             cut.entries.push(DiskSlotEntry::new_free());
         }
-        let key = VersionDigest::from_stored(header.version)
-            .page_key(verbs3_protocol::BlockIndex(header.block), header.page);
-        if let Some(found) = self.find_page(key) {
+        if let Some(found) = self.find_page(header.page_key()) {
             // Wrapping: sequence numbers of one page are never 2³¹ apart in practice, and either
             // copy has the right bytes.
             if (header.sequence as u32).wrapping_sub(found.stamp) as i32 <= 0 {
@@ -451,7 +336,7 @@ impl FolderIndex {
         let entry = self.cut_mut(place.segment)?.entries.get_mut(place.slot as usize)?;
         entry.stamp = sequence as u32;
         Some(PageHeader {
-            version: u128::from(entry.version[0]) | u128::from(entry.version[1]) << 64,
+            version: entry.version(),
             object: entry.object,
             volume,
             block: entry.block,
@@ -480,21 +365,6 @@ impl FolderIndex {
         self.segments.get_mut(segment as usize)?.as_mut()?.cut.as_mut()
     }
 
-    /// Returns the number of a volume. A new volume gets one.
-    pub(super) fn volume_number(&mut self, hash: u64) -> u16 {
-        if let Some(&number) = self.volume_numbers.get(&hash) {
-            return number;
-        }
-        if self.volumes.len() >= VOLUMES_MAX {
-            return (self.volumes.len() - 1) as u16;
-        }
-        let rule = self.rules.get(&hash).copied().unwrap_or_default();
-        self.volumes.push(VolumeUse { hash, rule, slot_bytes: 0, hand: (0, 0) });
-        let number = (self.volumes.len() - 1) as u16;
-        self.volume_numbers.insert(hash, number);
-        number
-    }
-
     /// Returns the memory that the index takes.
     pub(super) fn index_bytes(&self) -> u64 {
         let cut = |cut: &SegmentSlotTable| {
@@ -517,16 +387,4 @@ impl FolderIndex {
 pub(super) fn entry_of(segments: &[Option<IndexedSegment>], place: DiskSlot) -> &DiskSlotEntry {
     let cut = segments[place.segment as usize].as_ref().and_then(|segment| segment.cut.as_ref());
     &cut.expect("a place that is known lies in a segment that is cut").entries[place.slot as usize]
-}
-
-/// Makes room for one more entry by growing an eighth. A vector that doubles would hold twice the
-/// memory.
-pub(super) fn grow_entries(entries: &mut Vec<DiskSlotEntry>) {
-    if entries.len() == entries.capacity() {
-        entries.reserve_exact(entries.len() / 8 + 64);
-    }
-}
-
-pub(super) fn blank_entry() -> DiskSlotEntry {
-    DiskSlotEntry::new_free()
 }

@@ -23,7 +23,8 @@ use super::metrics::{
 };
 use super::segment_layout::SegmentLayout;
 use super::segment_medium::{MediumErrorKind, SegmentMedium};
-use super::slot_allocation::{DiskSlotRefusal, EvictionContext, ReservedSlot, SlotAllocationStep};
+use super::slot_allocation::{DiskSlotRefusal, ReservedSlot, SlotAllocationStep};
+use super::slot_eviction::EvictionContext;
 use super::slot_table::DiskSlot;
 use crate::digest::PageKey;
 use crate::memory::PageHeat;

@@ -9,10 +9,11 @@ use verbs3_protocol::{BlockGeometry, ObjectVolume};
 
 use super::disk_headers::FolderHeader;
 use super::folder_files::{self, FolderFiles};
-use super::folder_index::{FolderIndex, VolumeQuotaRule};
+use super::folder_index::FolderIndex;
 use super::folder_store::FolderPageStore;
 use super::metrics::{CorruptPart, DiskMetrics};
 use super::segment_medium::SegmentMedium;
+use super::volume_quota::VolumeQuotaRule;
 use super::{
     DiskError, DiskFolderSettings, DiskTier, DiskTierParts, DiskVolumeSettings, ResidencyCheck,
     WorkerDiskSettings, segment_layout,

@@ -2,10 +2,12 @@
 //! client's body fails.
 #![allow(clippy::unwrap_used)]
 
+mod errors;
 #[path = "../loopback/mod.rs"]
 mod loopback;
 mod losses;
 mod silent;
+mod writes;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,104 +70,6 @@ async fn embedded() -> (Server, Arc<dyn S3>, tempfile::TempDir) {
     (server, client, folder)
 }
 
-// ---- errors
-
-#[tokio::test]
-async fn an_errors_status_headers_and_document_are_kept() {
-    let cases = [
-        (
-            "304 Not Modified",
-            "ETag: \"e\"\r\nCache-Control: max-age=7\r\nLast-Modified: x\r\n",
-            String::new(),
-        ),
-        ("403 Forbidden", "x-amz-request-id: r1\r\n", error_xml("SignatureDoesNotMatch")),
-        (
-            "404 Not Found",
-            "x-amz-id-2: i2\r\nx-amz-delete-marker: true\r\n",
-            error_xml("NoSuchKey"),
-        ),
-        ("404 Not Found", "x-amz-request-id: r2\r\n", error_xml("NoSuchBucket")),
-        ("412 Precondition Failed", "x-vendor: v\r\n", error_xml("PreconditionFailed")),
-        (
-            "416 Requested Range Not Satisfiable",
-            "Content-Range: bytes */9\r\n",
-            error_xml("InvalidRange"),
-        ),
-        ("503 Slow Down", "Retry-After: 17\r\n", error_xml("SlowDown")),
-        ("500 Internal Server Error", "", "no xml at all".into()),
-    ];
-    let answers =
-        cases.iter().map(|(status, headers, body)| answer(status, headers, body)).collect();
-    let raw = Raw::saying(answers).await;
-    let client = raw.client().await;
-    for (status, headers, body) in &cases {
-        let (result, seen) = observe_answer(client.get_object(get("k"))).await;
-        let error = result.err().unwrap();
-        let answer = answer_of(&error, seen);
-        assert_eq!(answer.status.as_str(), &status[..3]);
-        assert_eq!(error.status_code().unwrap().as_str(), &status[..3]);
-        assert_eq!(answer.body, body.as_bytes(), "{status}");
-        for line in headers.lines() {
-            let (name, value) = line.split_once(": ").unwrap();
-            assert_eq!(answer.headers[name], value, "{status}");
-            assert_eq!(error.headers().unwrap()[name], value, "{status}");
-        }
-        if let Some(code) = body.split("<Code>").nth(1) {
-            assert_eq!(error.code().as_str(), code.split('<').next().unwrap());
-        }
-        // The same without an observer.
-        assert_eq!(answer_of(&error, None).body, body.as_bytes());
-    }
-}
-
-#[tokio::test]
-async fn a_head_error_has_status_and_headers_and_a_code_that_fits() {
-    let raw = Raw::saying(vec![
-        "HTTP/1.1 404 Not Found\r\nx-amz-request-id: r\r\n\r\n".into(),
-        "HTTP/1.1 412 Precondition Failed\r\nETag: \"e\"\r\n\r\n".into(),
-    ])
-    .await;
-    let client = raw.client().await;
-    let head =
-        || req(HeadObjectInput { bucket: "bkt".into(), key: "k".into(), ..Default::default() });
-    let error = client.head_object(head()).await.err().unwrap();
-    assert_eq!(
-        (error.status_code().unwrap().as_u16(), &error.headers().unwrap()["x-amz-request-id"]),
-        (404, &"r".parse().unwrap())
-    );
-    let error = client.head_object(head()).await.err().unwrap();
-    assert_eq!(
-        (error.code().as_str(), &error.headers().unwrap()["etag"]),
-        ("PreconditionFailed", &"\"e\"".parse().unwrap())
-    );
-}
-
-#[tokio::test]
-async fn an_error_in_a_200_is_an_error_and_stays_a_200() {
-    let raw =
-        Raw::saying(vec![answer("200 OK", "x-amz-request-id: r\r\n", &error_xml("InternalError"))])
-            .await;
-    let input = CompleteMultipartUploadInput {
-        bucket: "bkt".into(),
-        key: "k".into(),
-        upload_id: "u".into(),
-        multipart_upload: Some(CompletedMultipartUpload::default()),
-        ..Default::default()
-    };
-    let error = raw.client().await.complete_multipart_upload(req(input)).await.err().unwrap();
-    let answer = answer_of(&error, None);
-    assert_eq!(answer.status.as_u16(), 200);
-    assert!(answer.body.ends_with(b"<Extra>kept</Extra></Error>"));
-}
-
-#[tokio::test]
-async fn an_error_document_without_end_is_cut() {
-    let raw = Raw::saying(vec![answer("403 Forbidden", "", &"x".repeat(1_000_000))]).await;
-    let error = raw.client().await.get_object(get("k")).await.err().unwrap();
-    let answer = answer_of(&error, None);
-    assert_eq!((answer.status.as_u16(), answer.body.len()), (403, 64 * 1024));
-}
-
 #[tokio::test]
 async fn success_carries_the_raw_headers() {
     let headers =
@@ -176,18 +80,6 @@ async fn success_carries_the_raw_headers() {
     assert_eq!((seen.status.as_u16(), &seen.headers["x-vendor"]), (200, &"v".parse().unwrap()));
     assert!(!seen.headers.contains_key("x-hop") && !seen.headers.contains_key("connection"));
 }
-
-#[tokio::test]
-async fn a_success_that_is_not_s3_is_an_explained_error() {
-    let raw = Raw::saying(vec![answer("200 OK", "", "<html>log in first</html>")]).await;
-    let input = ListObjectsV2Input { bucket: "bkt".into(), ..Default::default() };
-    let (result, seen) = observe_answer(raw.client().await.list_objects_v2(req(input))).await;
-    let error = result.err().unwrap();
-    assert!(error.message().unwrap().contains("could not be understood"), "{error:?}");
-    assert_eq!(answer_of(&error, seen).status.as_u16(), 500);
-}
-
-// ---- reads
 
 #[tokio::test]
 async fn a_read_through_the_client_checks_the_raw_answer() {
@@ -262,8 +154,6 @@ async fn keys_of_any_characters_and_metadata_come_back() {
     }
 }
 
-// ---- writes
-
 #[tokio::test]
 async fn a_write_is_sent_once_whatever_happens() {
     let mut raw = Raw::saying(vec![
@@ -280,131 +170,6 @@ async fn a_write_is_sent_once_whatever_happens() {
     assert!(raw.heard.recv().await.unwrap().head.starts_with("DELETE"));
     raw_closes(&mut raw).await;
     assert!(task.await.unwrap());
-}
-
-/// The server hangs up after half an answer; nothing more may be heard.
-async fn raw_closes(raw: &mut Raw) {
-    assert!(tokio::time::timeout(Duration::from_millis(200), raw.heard.recv()).await.is_err());
-}
-
-#[tokio::test]
-async fn a_body_that_fails_cuts_the_connection_and_its_error_is_the_answer() {
-    let mut raw = Raw::saying(vec![answer("200 OK", "etag: \"e\"\r\n", "")]).await;
-    // So long that a part is in flight before the next piece is polled.
-    let long = Bytes::from(vec![7; 4 << 20]);
-    let pieces = vec![Ok(long), Err(s3_error!(BadDigest, "the sum is wrong"))];
-    let error = raw
-        .client()
-        .await
-        .put_object(put("k", StreamingBlob::wrap(stream::iter(pieces)), 5 << 20))
-        .await
-        .err()
-        .unwrap();
-    assert_eq!((error.code().as_str(), error.message()), ("BadDigest", Some("the sum is wrong")));
-    let heard = raw.heard.recv().await.unwrap();
-    assert!(heard.cut && heard.body.len() <= 4 << 20, "{}", heard.head);
-}
-
-#[tokio::test]
-async fn a_put_that_is_dropped_cuts_the_connection() {
-    let mut raw = Raw::saying(vec![]).await;
-    let client = raw.client().await;
-    let (piece, pieces) = tokio::sync::mpsc::channel::<Result<Bytes, std::io::Error>>(1);
-    let body = stream::unfold(pieces, |mut pieces| async move {
-        pieces.recv().await.map(|piece| (piece, pieces))
-    });
-    let body = StreamingBlob::wrap(SyncStream(Box::pin(body).into()));
-    let task = tokio::spawn(async move { client.put_object(put("k", body, 8)).await.map(|_| ()) });
-    piece.send(Ok(Bytes::from_static(b"0123"))).await.unwrap();
-    // Taken: the request is on its way.
-    piece.send(Ok(Bytes::from_static(b"45"))).await.unwrap();
-    task.abort();
-    let heard =
-        tokio::time::timeout(Duration::from_secs(60), raw.heard.recv()).await.unwrap().unwrap();
-    assert!(heard.cut, "{heard:?}");
-}
-
-/// `unfold`'s stream is not `Sync`; s3s wants bodies that are.
-struct SyncStream<S>(std::sync::Mutex<S>);
-
-impl<S: futures::Stream + Unpin> futures::Stream for SyncStream<S> {
-    type Item = S::Item;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        self.0.get_mut().unwrap().poll_next_unpin(cx)
-    }
-}
-
-#[tokio::test]
-async fn a_put_that_fails_on_the_way_stores_nothing() {
-    let (server, client, _folder) = embedded().await;
-    let before = server.writes.load(Ordering::SeqCst);
-    let pieces =
-        (0..64).map(|_| Ok(Bytes::from(vec![1; 64 * 1024]))).chain([Err(s3_error!(BadDigest))]);
-    let body = StreamingBlob::wrap(stream::iter(pieces.collect::<Vec<_>>()));
-    assert!(client.put_object(put("k", body, 65 * 64 * 1024)).await.is_err());
-    assert_eq!(client.get_object(get("k")).await.err().unwrap().code().as_str(), "NoSuchKey");
-    assert_eq!(server.writes.load(Ordering::SeqCst), before + 1);
-}
-
-#[tokio::test]
-async fn a_large_put_streams() {
-    const PIECE: usize = 256 * 1024;
-    const PIECES: usize = 256;
-    let mut raw = Raw::saying(vec![answer("200 OK", "etag: \"e\"\r\n", "")]).await;
-    let client = raw.client().await;
-    // Every piece in memory holds one permit until it is dropped: the body ends only if it is taken
-    // bit by bit.
-    let room = Arc::new(tokio::sync::Semaphore::new(8));
-    struct Piece(Vec<u8>, #[allow(dead_code)] tokio::sync::OwnedSemaphorePermit);
-    impl AsRef<[u8]> for Piece {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-    let pieces = stream::unfold(0..PIECES, move |mut left| {
-        let room = room.clone();
-        async move {
-            let at = left.next()?;
-            let permit = room.acquire_owned().await.unwrap();
-            Some((
-                Ok::<_, std::io::Error>(Bytes::from_owner(Piece(vec![at as u8; PIECE], permit))),
-                left,
-            ))
-        }
-    });
-    let body = StreamingBlob::wrap(SyncStream(Box::pin(pieces).into()));
-    client.put_object(put("k", body, (PIECE * PIECES) as u64)).await.unwrap();
-    let heard = raw.heard.recv().await.unwrap();
-    assert_eq!(heard.body.len(), PIECE * PIECES);
-    assert!(
-        heard
-            .body
-            .chunks(PIECE)
-            .enumerate()
-            .all(|(at, piece)| piece.iter().all(|byte| *byte == at as u8))
-    );
-    assert!(heard.head.to_ascii_lowercase().contains("x-amz-content-sha256: unsigned-payload"));
-}
-
-#[tokio::test]
-async fn the_clients_framing_is_not_the_objects_encoding() {
-    let mut raw = Raw::saying(vec![answer("200 OK", "etag: \"e\"\r\n", ""); 2]).await;
-    let client = raw.client().await;
-    for (given, sent) in
-        [("aws-chunked", None), ("gzip, aws-chunked", Some("content-encoding: gzip\r\n"))]
-    {
-        let mut request = put("k", text("text"), 4);
-        request.input.content_encoding = Some(given.into());
-        client.put_object(request).await.unwrap();
-        let head = raw.heard.recv().await.unwrap().head.to_ascii_lowercase();
-        assert_eq!(head.contains("content-encoding"), sent.is_some(), "{head}");
-        assert!(sent.is_none_or(|line| head.contains(line)), "{head}");
-        assert!(!head.contains("checksum"), "{head}");
-    }
 }
 
 #[tokio::test]
@@ -464,29 +229,6 @@ async fn part_markers_that_are_no_numbers_are_left_out() {
     };
     let output = raw.client().await.list_parts(req(input)).await.unwrap().output;
     assert_eq!((output.part_number_marker, output.parts.unwrap().len()), (None, 1));
-}
-
-#[tokio::test]
-async fn a_write_without_a_body_says_so() {
-    let xml = "<CopyPartResult><ETag>\"e\"</ETag></CopyPartResult>";
-    let mut raw = Raw::saying(vec![answer("200 OK", "", xml)]).await;
-    let copy = UploadPartCopyInput::builder()
-        .bucket("bkt".to_owned())
-        .key("k".to_owned())
-        .upload_id("u".to_owned())
-        .part_number(1)
-        .copy_source(CopySource::Bucket {
-            bucket: "bkt".into(),
-            key: "from".into(),
-            version_id: None,
-        })
-        .build()
-        .unwrap();
-    raw.client().await.upload_part_copy(req(copy)).await.unwrap();
-    // Ceph answers 411 where there is none.
-    assert!(
-        raw.heard.recv().await.unwrap().head.to_ascii_lowercase().contains("content-length: 0\r\n")
-    );
 }
 
 // ---- trace context

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use crc_fast::{CrcAlgorithm, checksum};
 use parking_lot::{Condvar, Mutex};
-use verbs3_protocol::BlockIndex;
 
 use super::super::disk_headers::{FolderId, PageHeader};
-use super::super::folder_index::{FolderIndex, VolumeQuotaRule};
+use super::super::folder_index::FolderIndex;
 use super::super::folder_store::{FolderPageStore, PageWriteOutcome};
 use super::super::metrics::{CorruptPart, DiskMetrics, FolderMetrics, MediumOperation};
 use super::super::segment_medium::{MediumErrorKind, SegmentMedium};
-use crate::digest::{PageKey, VersionDigest};
+use super::super::volume_quota::VolumeQuotaRule;
+use crate::digest::PageKey;
 use crate::tenants::{TenantAccount, TenantAccounts};
 
 pub(super) const SEGMENT: u64 = 256 << 10;
@@ -148,8 +148,7 @@ impl Page {
     }
 
     pub(super) fn key(&self) -> PageKey {
-        let header = self.header();
-        VersionDigest::from_stored(self.version()).page_key(BlockIndex(header.block), header.page)
+        self.header().page_key()
     }
 }
 

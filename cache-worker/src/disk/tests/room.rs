@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::super::disk_headers::PageHeader;
-use super::super::folder_index::VolumeQuotaRule;
 use super::super::folder_store::PageWriteOutcome;
 use super::super::simulated_medium::SimulatedMedium;
 use super::super::slot_allocation::DiskSlotRefusal;
+use super::super::volume_quota::VolumeQuotaRule;
 use super::bed::{Bed, Options, Page, SEGMENT};
 use crate::tenants::{TenantAccounts, TenantRules, TenantTier};
 use std::sync::Arc;

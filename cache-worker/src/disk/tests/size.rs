@@ -1,11 +1,12 @@
 //! What a million small objects cost.
 
 use super::super::disk_headers::{FolderId, HeaderLocation, PageHeader, SegmentHeader};
-use super::super::folder_index::{FolderIndex, VolumeQuotaRule};
+use super::super::folder_index::FolderIndex;
 use super::super::folder_store::FolderPageStore;
 use super::super::metrics::DiskMetrics;
 use super::super::segment_layout::SegmentLayout;
 use super::super::segment_medium::SegmentMedium;
+use super::super::volume_quota::VolumeQuotaRule;
 
 /// Tables of headers without the pages: as a start reads them, and nothing else.
 struct Tables {

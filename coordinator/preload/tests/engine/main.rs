@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bed;
+mod counting_store;
 mod cut;
 mod ends;
 mod guests;

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use verbs3_preload::api::{JobState, PreloadJobSpec};
 use verbs3_preload::{MemoryJobs, PreloadMount, PreloadMountTable, PreloadOptions};
 
-use crate::bed::{Bed, Store, below, run};
+use crate::bed::{Bed, below, run};
+use crate::counting_store::Store;
 
 fn jobs() -> Arc<MemoryJobs> {
     Arc::new(MemoryJobs::default())
