@@ -36,8 +36,8 @@ pub use clock::{ManualWorkerClock, SystemClock, WorkerClock, WorkerInstant};
 pub use coordination::{MapActivation, NotedWrite};
 pub use disk::{DiskError, DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
 pub use settings::{
-    WorkerFillSettings, WorkerIndexSettings, WorkerLeasesSettings, WorkerNeighboursSettings,
-    WorkerPopulateSettings, WorkerSettings, WorkerWritesSettings,
+    WorkerFillSettings, WorkerIndexSettings, WorkerLeasesSettings, WorkerPopulateSettings,
+    WorkerSettings, WorkerWritesSettings,
 };
 pub use volumes::WorkerVolumes;
 pub use worker::{CacheWorker, WorkerAskers, WorkerError, WorkerParts};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use verbs3_client::NeighbourSettings;
 use verbs3_rdma::settings::ShmSettings;
 use verbs3_settings::{ByteSize, MemorySettings, SettingsTable, TimePeriod};
 
@@ -62,7 +63,7 @@ pub struct WorkerSettings {
     pub leases: WorkerLeasesSettings,
     /// How other workers are asked for what has moved here from them.
     #[setting(table)]
-    pub neighbours: WorkerNeighboursSettings,
+    pub neighbours: NeighbourSettings,
     /// How tenants share memory, drives and fills.
     #[setting(table)]
     pub tenants: WorkerTenantsSettings,
@@ -228,34 +229,4 @@ pub struct WorkerPopulateSettings {
     /// Bodies (a PUT, or one part of an upload) that pages are kept of at once.
     #[setting(default = 16_384, range = 1..=1_000_000)]
     pub writes_max: u32,
-}
-
-/// The `[worker.neighbours]` table. After a change of the map, the new owner of a block asks its
-/// former owners before the UFS. Of use with coordinators.
-#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
-#[serde(default, deny_unknown_fields)]
-pub struct WorkerNeighboursSettings {
-    /// How long after a change of the map former owners are asked; `"0"`: never.
-    #[setting(default = "1h", range = "0"..="7d")]
-    pub asked_for: TimePeriod,
-    /// Memory for what they send until it has been checked, besides `worker.memory`: as many bytes
-    /// are asked for at once.
-    #[setting(default = "64MiB", range = "16MiB"..="64GiB")]
-    pub memory: ByteSize,
-    /// How long a fill waits for its part of it before it asks the UFS.
-    #[setting(default = "100ms", range = "1ms"..="10s")]
-    pub wait_max: TimePeriod,
-    /// Longest silence of a former owner before the UFS is asked.
-    #[setting(default = "250ms", range = "10ms"..="10s")]
-    pub silence_max: TimePeriod,
-    /// Longest time for what one fill asks of one former owner.
-    #[setting(default = "2s", range = "50ms"..="1m")]
-    pub deadline: TimePeriod,
-    /// Blocks of which it is remembered how much they are read: those are handed over when this
-    /// worker is drained.
-    #[setting(default = 32_768, range = 1..=10_000_000)]
-    pub hot_blocks_max: u32,
-    /// Bytes that are handed over in a second.
-    #[setting(default = "256MiB", range = "1MiB"..="64GiB")]
-    pub hand_over_rate_max: ByteSize,
 }

@@ -13,14 +13,13 @@ use futures::stream;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
-use verbs3_client::TakeOverOutcome;
+use verbs3_client::{NeighbourSettings, TakeOverOutcome};
 use verbs3_protocol::{BlockGeometry, TakeOver};
 
 use crate::block_heat::{BlockHeatTable, RankedHotBlock};
 use crate::fill::PageFiller;
 use crate::former_owners::FormerOwners;
 use crate::metrics::WorkerMetrics;
-use crate::settings::WorkerNeighboursSettings;
 use crate::tasks::{WorkerRuntime, WorkerTaskSet};
 
 /// Blocks handed over at once. Enough that small ones reach the rate, few enough that readers come
@@ -67,7 +66,7 @@ pub(crate) struct WorkerDrainer {
 
 impl WorkerDrainer {
     pub(crate) fn new(
-        settings: &WorkerNeighboursSettings,
+        settings: &NeighbourSettings,
         geometry: BlockGeometry,
         heat: Arc<BlockHeatTable>,
         former: Arc<FormerOwners>,

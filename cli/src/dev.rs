@@ -95,7 +95,8 @@ pub async fn run_dev(
     });
     let ways = WorkerConnector::in_process(peers);
     let landings = map_arena(&gateway.memory, 1, geometry)?;
-    let tier = tier::start_tier(&gateway.tier, &cluster, geometry, &ways, landings, &registry)?;
+    let tier =
+        tier::start_tier(gateway.tier.clone(), &cluster, geometry, &ways, landings, &registry)?;
     let mounts = gateway::build_mounts(&mount, &stores)?;
     let instance = gateway::random_instance_id();
     let source = TelemetrySource { service: "verbs3-dev", instance: &instance };

@@ -28,10 +28,8 @@ pub use mount::{AttributesTtl, CoherenceSetting, MountSettings, PopulateSetting}
 pub use process::{LogFormat, LogSettings, ProcessSettings};
 pub use process_role::ProcessRole;
 pub use root::RootSettings;
-pub use verbs3_cache_worker::{
-    DiskFolderSettings, WorkerDiskSettings, WorkerNeighboursSettings, WorkerSettings,
-};
-pub use verbs3_gateway::{GatewaySettings, GatewayTierSettings, GatewayTlsSettings};
+pub use verbs3_cache_worker::{DiskFolderSettings, WorkerDiskSettings, WorkerSettings};
+pub use verbs3_gateway::{GatewaySettings, GatewayTlsSettings};
 pub use verbs3_settings::{
     ByteSize, ConfigError, ConfigProblem, ConfigSecret, MemorySettings, ProblemSeverity,
     SecretError, SettingOrigin, TimePeriod,

@@ -35,8 +35,8 @@ pub use metrics::AdminMetrics;
 pub use operation_table::AccessRight;
 pub use preload::{PreloadAnswer, PreloadJobs, PreloadQuestion};
 pub use settings::{
-    GatewayLimitsSettings, GatewayReadSettings, GatewaySettings, GatewayTierSettings,
-    GatewayTimeoutsSettings, GatewayTlsSettings,
+    GatewayLimitsSettings, GatewayReadSettings, GatewaySettings, GatewayTimeoutsSettings,
+    GatewayTlsSettings,
 };
 pub use verbs3_certificates::{TlsError, TlsFiles};
 pub use write::{

@@ -238,7 +238,7 @@ impl ObjectReader {
 
     /// Returns the bytes to admit before anything is asked: the first landing.
     fn first_bytes(&self, ask: &ReadRequestPlan) -> u64 {
-        let open = u64::from(self.shared.tier.tier_options().open_landing_bytes);
+        let open = u64::from(self.shared.tier.tier_options().settings.open_landing_bytes());
         match ask.range {
             None | Some(ByteRange::All) => open,
             Some(ByteRange::From { first, last }) => {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use verbs3_client::TierSettings;
 use verbs3_rdma::settings::PeerSettings;
 use verbs3_settings::{ByteSize, MemorySettings, SettingsTable, TimePeriod};
 
@@ -71,7 +72,7 @@ pub struct GatewaySettings {
     pub read: GatewayReadSettings,
     /// How workers are asked.
     #[setting(table)]
-    pub tier: GatewayTierSettings,
+    pub tier: TierSettings,
     /// How writes are copied to workers (populate on write).
     #[setting(table)]
     pub populate: GatewayPopulateSettings,
@@ -266,70 +267,6 @@ pub struct GatewayReadSettings {
     /// Objects whose readers are watched for sequences.
     #[setting(default = 4096, range = 1..=1_000_000)]
     pub sequences_max: u32,
-}
-
-/// The `[gateway.tier]` table.
-#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
-#[serde(default, deny_unknown_fields)]
-pub struct GatewayTierSettings {
-    /// Memory lent with the first request for an object, before its length is known: up to here an
-    /// object is one round trip. Not less than a page, not more than a block.
-    #[setting(default = "1MiB", range = "64KiB"..="16MiB")]
-    pub open_landing: ByteSize,
-    /// For a worker's first sign of life; then the next replica is asked, then the UFS. A live fill
-    /// counts as one.
-    #[setting(default = "2s", range = "10ms"..="5m")]
-    pub first_progress: TimePeriod,
-    /// For the next sign of life of a worker that has shown one.
-    #[setting(default = "15s", range = "100ms"..="10m")]
-    pub idle: TimePeriod,
-    /// After how long the next replica is asked too, while the first is silent; and, while an
-    /// object's home is silent, the UFS.
-    #[setting(default = "250ms", range = "1ms"..="1m")]
-    pub hedge_after: TimePeriod,
-    /// For how long reads of a key ask the UFS when its writer has vanished between announce and
-    /// report.
-    #[setting(default = "1m", range = "1s"..="1h")]
-    pub write_uncertain_for: TimePeriod,
-    /// For a home's acknowledgement of an announcement. Longer than `coordinator.lease`, or writes
-    /// fail whose home has died.
-    #[setting(default = "8s", range = "100ms"..="5m")]
-    pub announce_deadline: TimePeriod,
-    /// How long a report is tried before the writer is told that it failed.
-    #[setting(default = "15s", range = "100ms"..="10m")]
-    pub report_deadline: TimePeriod,
-    /// How long an open waits, where its worker has another placement map, for the maps to agree,
-    /// before the UFS is read. `"0s"`: not at all.
-    #[setting(default = "500ms", range = "0s"..="30s")]
-    pub map_wait: TimePeriod,
-    /// How long a home may be silent to an announcement or report before the coordinators are asked
-    /// to relay it; of use only with `cluster.coordinators`, and below `announce_deadline`.
-    #[setting(default = "500ms", range = "10ms"..="1m")]
-    pub relay_after: TimePeriod,
-    /// Announcements and reports that are relayed at once; `0` has none relayed.
-    #[setting(default = 16, range = 0..=65_536)]
-    pub relays_max: u32,
-    /// Objects whose attributes may be held by leases of their homes (see `worker.leases`), those
-    /// with long headers counting as several; `0` wants none.
-    #[setting(default = 100_000, range = 0..=10_000_000)]
-    pub leases_max: u32,
-    /// Longest object whose bytes are held beside the lease on its attributes, so that a read of it
-    /// asks nobody; `"0B"` holds none. Not more than `open_landing`.
-    #[setting(default = "64KiB", range = "0B"..="256KiB")]
-    pub small_object_max: ByteSize,
-    /// Memory of all such objects, shared by tenants; beyond it, those that were not read lately
-    /// make room.
-    #[setting(default = "64MiB", range = "0B"..="64GiB")]
-    pub small_memory_max: ByteSize,
-    /// Failures in a row after which a worker rests.
-    #[setting(default = 3, range = 1..=1000)]
-    pub failures_max: u32,
-    /// Its first rest; doubles with each failed trial.
-    #[setting(default = "1s", range = "10ms"..="10m")]
-    pub rest_min: TimePeriod,
-    /// Its longest rest.
-    #[setting(default = "1m", range = "10ms"..="1h")]
-    pub rest_max: TimePeriod,
 }
 
 impl GatewaySettings {

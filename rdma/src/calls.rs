@@ -18,6 +18,7 @@ mod outgoing_frame;
 mod queued_bytes;
 mod requester;
 mod session;
+mod session_reply;
 
 use std::future::Future;
 use std::io;

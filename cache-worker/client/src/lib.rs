@@ -8,16 +8,16 @@ pub mod metrics;
 mod neighbour_client;
 mod options;
 mod reading;
+mod settings;
 mod tier;
 mod upkeep;
 mod writing;
 
-pub use asking::health::HealthOptions;
 pub use asking::hot_blocks::HotBlockReplicas;
 pub use asking::placement::MissingPeer;
 pub use asking::question::{AnswerFlaw, OtherBytes, QuestionError};
 pub use neighbour_client::{
-    HeldRead, HeldRequest, NeighbourClient, NeighbourError, NeighbourOptions, TakeOverOutcome,
+    HeldRead, HeldRequest, NeighbourClient, NeighbourError, TakeOverOutcome,
 };
 pub use options::{TierOptions, TierOptionsError};
 pub use reading::bypass::BypassReason;
@@ -27,6 +27,7 @@ pub use reading::open_request::OpenRequest;
 pub use reading::open_silence::OpenSilence;
 pub use reading::opened_object::{OpenOutcome, OpenedObject};
 pub use reading::span_read::{SpanItem, SpanRead, SpanRequest};
+pub use settings::{NeighbourSettings, TierSettings};
 pub use tier::{CacheTierClient, TierError};
 pub use upkeep::block_tending::{InvalidObjects, TendError, TendFailure};
 pub use upkeep::object_look::{ObjectLookError, ObjectLookOutcome};
@@ -35,7 +36,7 @@ pub use writing::coherence_error::{
     CoherenceError, HomeSilence, MapDisagreement, RelayError, RelayFailure, StandingDoubt,
 };
 pub use writing::page_staging::{SettleRequest, StageRequest};
-pub use writing::relay_fallback::{NoticeRelay, TierRelayOptions};
+pub use writing::relay_fallback::NoticeRelay;
 pub use writing::write_announcement::TierWriteGuard;
 
 #[cfg(test)]

@@ -29,20 +29,15 @@ use crate::asking::question::{
     AnswerFlaw, AnswerPatience, EncodedQuestion, OtherBytes, QuestionError, SentQuestion,
 };
 use crate::asking::worker::TierWorker;
+use crate::settings::NeighbourSettings;
 
-/// Bounds of the questions to neighbours.
-#[derive(Debug, Clone)]
-pub struct NeighbourOptions {
-    pub geometry: BlockGeometry,
-    /// Longest wait of a question for memory for its answer.
-    pub wait_max: Duration,
-    /// Longest wait for the next part of an answer.
-    pub silence_max: Duration,
-    /// Longest time for one answer.
-    pub deadline: Duration,
-    /// When a neighbour rests after failures, and for how long.
-    pub health: HealthOptions,
-}
+/// A neighbour that fails is asked again soon: there is the UFS, and what the neighbour has may be
+/// given up any time.
+const HEALTH: HealthOptions = HealthOptions {
+    failures_max: 3,
+    rest_min: Duration::from_secs(1),
+    rest_max: Duration::from_secs(10),
+};
 
 /// Reason why a neighbour gave nothing, or nothing more.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -77,7 +72,8 @@ pub enum NeighbourError {
 
 /// The client of the workers that can be asked for pages.
 pub struct NeighbourClient {
-    options: NeighbourOptions,
+    settings: NeighbourSettings,
+    geometry: BlockGeometry,
     /// Memory for answers until they are copied. It is separate from the cache: cached pages can't
     /// take it, and answers take no page's memory.
     arena: Arena,
@@ -118,18 +114,17 @@ pub struct HeldRead {
     end: u32,
     silence_max: Duration,
     deadline: Instant,
-    health: HealthOptions,
     over: bool,
     _turn: OwnedSemaphorePermit,
 }
 
 impl NeighbourClient {
     /// Makes a client. Landings are lent from `arena`, which nobody else should use.
-    pub fn new(options: NeighbourOptions, arena: Arena) -> Arc<Self> {
+    pub fn new(settings: NeighbourSettings, geometry: BlockGeometry, arena: Arena) -> Arc<Self> {
         let kibibytes =
             (arena.arena_usage().capacity_bytes >> 10).min(Semaphore::MAX_PERMITS as u64 >> 1);
         let turns = Arc::new(Semaphore::new(kibibytes as usize));
-        Arc::new(Self { options, arena, turns, workers: ArcSwap::default() })
+        Arc::new(Self { settings, geometry, arena, turns, workers: ArcSwap::default() })
     }
 
     /// Replaces the set of workers. A worker that is already known under the same peer keeps its
@@ -160,7 +155,7 @@ impl NeighbourClient {
         let turn = self.reserve_memory(&request.range).await?;
         let worker = self.admit_worker(id)?;
         let HeldRequest { object, version, block, range } = request;
-        let (start, end, geometry) = (range.start, range.end, self.options.geometry);
+        let (start, end, geometry) = (range.start, range.end, self.geometry);
         let read = ReadMessage {
             object,
             version,
@@ -180,8 +175,8 @@ impl NeighbourClient {
             };
             Ok::<_, NeighbourError>((message, wants_landing.then(lease).transpose()?))
         })?;
-        let deadline = Instant::now() + self.options.deadline;
-        let (silence_max, health) = (self.options.silence_max, self.options.health);
+        let deadline = Instant::now() + self.settings.deadline.0;
+        let silence_max = self.settings.silence_max.0;
         let (at, over) = (start, false);
         Ok(HeldRead {
             worker,
@@ -192,7 +187,6 @@ impl NeighbourClient {
             end,
             silence_max,
             deadline,
-            health,
             over,
             _turn: turn,
         })
@@ -203,7 +197,7 @@ impl NeighbourClient {
     pub async fn likely_holds(&self, id: &WorkerId, holds: HoldsMessage) -> bool {
         let Ok(worker) = self.admit_worker(id) else { return false };
         let mut asked = SentQuestion::new(&worker, &EncodedQuestion::new(holds));
-        let until = AnswerPatience::Until(Instant::now() + self.options.silence_max);
+        let until = AnswerPatience::Until(Instant::now() + self.settings.silence_max.0);
         let error = match asked.wait_for_answer(until, || {}).await {
             Ok(answer) => {
                 worker.health.note_success();
@@ -214,7 +208,7 @@ impl NeighbourClient {
             Err(QuestionError::Silent) if asked.blames_way() => return false,
             Err(error) => NeighbourError::new(id, error),
         };
-        note_neighbour_failure(&worker, &error, &self.options.health);
+        note_neighbour_failure(&worker, &error);
         false
     }
 
@@ -227,7 +221,8 @@ impl NeighbourClient {
         let worker = self.admit_worker(id)?;
         let mut asked = SentQuestion::new(&worker, &EncodedQuestion::new(block));
         // The new owner waits for its turn, and then for an answer of its own.
-        let patience = self.options.wait_max + self.options.deadline + self.options.deadline;
+        let patience =
+            self.settings.wait_max.0 + self.settings.deadline.0 + self.settings.deadline.0;
         let until = AnswerPatience::Until(Instant::now() + patience);
         let error = match asked.wait_for_answer(until, || {}).await {
             Ok(taken) => {
@@ -247,7 +242,7 @@ impl NeighbourClient {
             asked.blames_way();
         }
         let error = NeighbourError::new(id, error);
-        note_neighbour_failure(&worker, &error, &self.options.health);
+        note_neighbour_failure(&worker, &error);
         Err(error)
     }
 
@@ -256,15 +251,11 @@ impl NeighbourClient {
         range: &Range<u32>,
     ) -> Result<OwnedSemaphorePermit, NeighbourError> {
         // Arena cells have the width of size classes: up to twice what is asked, for small pages.
-        let bytes: u64 = self
-            .options
-            .geometry
-            .page_cuts(range)
-            .map(|cut| self.arena.class_bytes(cut) as u64)
-            .sum();
+        let bytes: u64 =
+            self.geometry.page_cuts(range).map(|cut| self.arena.class_bytes(cut) as u64).sum();
         let kibibytes = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
         let turn = self.turns.clone().acquire_many_owned(kibibytes);
-        match timeout(self.options.wait_max, turn).await {
+        match timeout(self.settings.wait_max.0, turn).await {
             Ok(Ok(turn)) => Ok(turn),
             _ => Err(NeighbourError::Busy),
         }
@@ -293,7 +284,7 @@ impl HeldRead {
             }
             Err(error) => {
                 self.over = true;
-                note_neighbour_failure(&self.worker, error, &self.health);
+                note_neighbour_failure(&self.worker, error);
             }
         }
         next
@@ -303,7 +294,7 @@ impl HeldRead {
     pub fn reject_corrupt(&mut self, page: u16) -> NeighbourError {
         self.over = true;
         let error = NeighbourError::Corrupt { worker: self.worker.id.clone(), page };
-        note_neighbour_failure(&self.worker, &error, &self.health);
+        note_neighbour_failure(&self.worker, &error);
         error
     }
 
@@ -397,8 +388,8 @@ impl NeighbourError {
     }
 }
 
-fn note_neighbour_failure(worker: &TierWorker, error: &NeighbourError, health: &HealthOptions) {
-    let rest = worker.health.note_failure(Instant::now(), health);
+fn note_neighbour_failure(worker: &TierWorker, error: &NeighbourError) {
+    let rest = worker.health.note_failure(Instant::now(), &HEALTH);
     let rest_ms = rest.map(|rest| rest.as_millis() as u64);
     tracing::warn!(
         worker = %worker.id, %error, rest_ms,

@@ -32,8 +32,9 @@ use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::{PeerOptions, TransportPeer, TransportWays};
 use verbs3_rdma::transport::{self, CallService, IncomingCall, PeerAddress, TransportKind};
+use verbs3_settings::{ByteSize, TimePeriod};
 
-use crate::{CacheTierClient, HealthOptions, SpanItem, SpanRead, TierOptions};
+use crate::{CacheTierClient, SpanItem, SpanRead, TierOptions, TierSettings};
 
 const GEOMETRY: BlockGeometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 const PAGE: u32 = 64 << 10;
@@ -111,12 +112,13 @@ impl TestWorker {
 }
 
 fn options() -> TierOptions {
-    TierOptions {
-        geometry: GEOMETRY,
-        open_landing_bytes: 4 * PAGE,
-        health: HealthOptions { failures_max: 2, ..HealthOptions::default() },
-        ..TierOptions::default()
-    }
+    let settings = TierSettings {
+        open_landing: ByteSize(4 * u64::from(PAGE)),
+        failures_max: 2,
+        announce_deadline: TimePeriod::from_seconds(5),
+        ..TierSettings::default()
+    };
+    TierOptions { settings, geometry: GEOMETRY, coordinated: false }
 }
 
 fn arena(bytes: usize) -> Arena {

@@ -36,7 +36,7 @@ use crate::upkeep::object_look::{ObjectLookOutcome, ObjectLooker};
 use crate::upkeep::page_warming::{PageWarmer, WarmOutcome, WarmRequest};
 use crate::writing::coherence_error::CoherenceError;
 use crate::writing::page_staging::{PageStager, SettleRequest, StageRequest};
-use crate::writing::relay_fallback::{NoticeRelay, TierRelayOptions};
+use crate::writing::relay_fallback::NoticeRelay;
 use crate::writing::write_announcement::{TierWriteGuard, WriteAnnouncer};
 
 /// Reason why the tier's client can't be made.
@@ -105,13 +105,14 @@ impl CacheTierClient {
         let gateway = rand::random();
         let metrics = Arc::new(TierMetrics::new(registry)?);
         // Without coordinators homes grant no leases.
-        let leases_max = if options.coordinated { options.leases_max } else { 0 };
+        let leases_max = if options.coordinated { options.settings.leases_max } else { 0 };
         let bounds = SmallObjectBounds {
-            object_bytes_max: options.small_object_bytes_max,
-            memory_bytes_max: options.small_memory_bytes_max,
+            object_bytes_max: options.settings.small_object_max.0,
+            memory_bytes_max: options.settings.small_memory_max.0,
         };
         let small_objects = SmallObjectMemory::new(bounds, &metrics);
-        let leases = Arc::new(TierLeaseTable::new(gateway, leases_max, clock, small_objects));
+        let leases =
+            Arc::new(TierLeaseTable::new(gateway, leases_max as usize, clock, small_objects));
         let placement = TierPlacement::new(placement, &peers, metrics.hot_blocks.clone())?;
         let tasks = TaskTracker::new();
         let asker = Arc::new(WorkerAsker { options, metrics, placement, tasks });
@@ -157,8 +158,8 @@ impl CacheTierClient {
 
     /// Has the coordinators relay notices to homes that can't be reached. Call it once. Has an
     /// effect only where the map comes from coordinators.
-    pub fn relay_with(&self, relay: Arc<dyn NoticeRelay>, options: TierRelayOptions) {
-        self.announcer.courier.relay_with(relay, options);
+    pub fn relay_with(&self, relay: Arc<dyn NoticeRelay>) {
+        self.announcer.courier.relay_with(relay);
     }
 
     /// Returns the options this client was made with. They never change.

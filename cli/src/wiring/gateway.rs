@@ -74,8 +74,8 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     let ways = Arc::new(
         WorkerConnector::to_workers(&cluster, &tcp, &verbs, &gateway.peers, &arena).await?,
     );
-    let tier = tier::start_tier(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
-    relay::start_relay(&tier, &gateway.tier, &cluster);
+    let tier = tier::start_tier(gateway.tier.clone(), &cluster, geometry, &ways, arena, &registry)?;
+    relay::start_relay(&tier, &cluster);
     let unfollow = CancellationToken::new();
     // Without a map yet, or with the last one while no coordinator answers, clients are served all
     // the same.

@@ -1,11 +1,10 @@
 //! A worker's ways to the other workers, which it asks for what has moved here from them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Mutex;
-use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
-use verbs3_config::{MemorySettings, WorkerNeighboursSettings, WorkerSettings};
+use verbs3_client::NeighbourClient;
+use verbs3_config::{MemorySettings, WorkerSettings};
 use verbs3_coordinator_client::{MemberPeers, RESOLVE_PAUSE};
 use verbs3_protocol::{BlockGeometry, ClusterMember, WorkerId};
 use verbs3_rdma::settings::{PeerSettings, TcpSettings, VerbsSettings};
@@ -13,14 +12,6 @@ use verbs3_rdma::settings::{PeerSettings, TcpSettings, VerbsSettings};
 use super::map_arena;
 use super::tier::WorkerConnector;
 use super::trusted_cluster::TrustedCluster;
-
-/// A neighbour that fails is asked again soon: there is the UFS, and what the neighbour has may be
-/// given up any time.
-const HEALTH: HealthOptions = HealthOptions {
-    failures_max: 3,
-    rest_min: Duration::from_secs(1),
-    rest_max: Duration::from_secs(10),
-};
 
 /// The other workers, as they are reached.
 pub struct WorkerNeighbourhood {
@@ -37,32 +28,17 @@ pub async fn start_neighbourhood(
     verbs: &VerbsSettings,
     geometry: BlockGeometry,
 ) -> anyhow::Result<Option<Arc<WorkerNeighbourhood>>> {
-    let WorkerNeighboursSettings {
-        asked_for,
-        memory,
-        wait_max,
-        silence_max,
-        deadline,
-        // The worker's own.
-        hot_blocks_max: _,
-        hand_over_rate_max: _,
-    } = &worker.neighbours;
-    if asked_for.0.is_zero() {
+    let settings = &worker.neighbours;
+    if settings.asked_for.0.is_zero() {
         return Ok(None);
     }
-    let memory = MemorySettings { capacity: *memory, populate: false };
+    let memory = MemorySettings { capacity: settings.memory, populate: false };
     let arena = map_arena(&memory, 1, geometry)?;
     // As gateways reach workers by default.
     let ways =
         WorkerConnector::to_workers(cluster, tcp, verbs, &PeerSettings::default(), &arena).await?;
-    let options = NeighbourOptions {
-        geometry,
-        wait_max: wait_max.0,
-        silence_max: silence_max.0,
-        deadline: deadline.0,
-        health: HEALTH,
-    };
-    let (me, neighbours) = (WorkerId(worker.id.clone()), NeighbourClient::new(options, arena));
+    let me = WorkerId(worker.id.clone());
+    let neighbours = NeighbourClient::new(settings.clone(), geometry, arena);
     let peers = Mutex::new(MemberPeers::new(Arc::new(ways)));
     Ok(Some(Arc::new(WorkerNeighbourhood { me, neighbours, peers })))
 }

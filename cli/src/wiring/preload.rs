@@ -7,8 +7,8 @@ use anyhow::Context;
 use prometheus::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use verbs3_client::CacheTierClient;
-use verbs3_config::{AttributesTtl, GatewayTierSettings, MemorySettings, MountSettings};
+use verbs3_client::{CacheTierClient, TierSettings};
+use verbs3_config::{AttributesTtl, MemorySettings, MountSettings};
 use verbs3_coordinator::PreloadSetup;
 use verbs3_preload::metrics::PreloadMetrics;
 use verbs3_preload::{CoordinatorPreloadSettings, PreloadMountTable, PreloadOptions};
@@ -75,14 +75,8 @@ pub async fn start_preload(
     let ways = Arc::new(
         WorkerConnector::to_workers(cluster, tcp, verbs, &PeerSettings::default(), &arena).await?,
     );
-    let tier = tier::start_tier(
-        &GatewayTierSettings::default(),
-        cluster,
-        geometry,
-        &ways,
-        arena,
-        registry,
-    )?;
+    let tier =
+        tier::start_tier(TierSettings::default(), cluster, geometry, &ways, arena, registry)?;
     let following = coordinator_client::build_client(cluster).map(|client| {
         let stop = CancellationToken::new();
         (

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use verbs3_client::{CacheTierClient, RelayError, TierRelayOptions};
-use verbs3_config::GatewayTierSettings;
+use verbs3_client::{CacheTierClient, RelayError};
 use verbs3_coordinator_client::CoordinatorClient;
 use verbs3_coordinator_client::api::{PREFIX, RelayRequest, escape_path_segment};
 use verbs3_protocol::{NoticeRelayOutcome, TenantNotice, WorkerId};
@@ -43,14 +42,10 @@ impl verbs3_client::NoticeRelay for ByCoordinators {
 }
 
 /// Where there are coordinators.
-pub fn start_relay(tier: &CacheTierClient, config: &GatewayTierSettings, cluster: &TrustedCluster) {
+pub fn start_relay(tier: &CacheTierClient, cluster: &TrustedCluster) {
     if let Some(client) =
         coordinator_client::build_client_within(cluster, CONNECT_DEADLINE, DEADLINE)
     {
-        let options = TierRelayOptions {
-            after: config.relay_after.0,
-            relays_max: config.relays_max as usize,
-        };
-        tier.relay_with(Arc::new(ByCoordinators(client)), options);
+        tier.relay_with(Arc::new(ByCoordinators(client)));
     }
 }

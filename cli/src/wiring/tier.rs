@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use prometheus::Registry;
-use verbs3_client::{CacheTierClient, HealthOptions, TierOptions};
-use verbs3_config::{ClusterSettings, ClusterWorkerSettings, GatewayTierSettings};
+use verbs3_client::{CacheTierClient, TierOptions, TierSettings};
+use verbs3_config::{ClusterSettings, ClusterWorkerSettings};
 use verbs3_coordinator_client::{PeerSource, resolve_address};
 use verbs3_protocol::{BlockGeometry, PlacementMap, PlacementMember, WorkerId};
 use verbs3_rdma::arena::Arena;
@@ -107,52 +107,15 @@ impl WorkerConnector {
 
 /// The client of the tier; landings are leased from `arena`.
 pub fn start_tier(
-    tier: &GatewayTierSettings,
+    settings: TierSettings,
     cluster: &ClusterSettings,
     geometry: BlockGeometry,
     ways: &WorkerConnector,
     arena: Arena,
     registry: &Registry,
 ) -> anyhow::Result<Arc<CacheTierClient>> {
-    let GatewayTierSettings {
-        open_landing,
-        first_progress,
-        idle,
-        hedge_after,
-        write_uncertain_for,
-        announce_deadline,
-        report_deadline,
-        map_wait,
-        // `relay` reads them.
-        relay_after: _,
-        relays_max: _,
-        leases_max,
-        small_object_max,
-        small_memory_max,
-        failures_max,
-        rest_min,
-        rest_max,
-    } = tier;
-    let options = TierOptions {
-        geometry,
-        open_landing_bytes: u32::try_from(open_landing.0).unwrap_or(u32::MAX),
-        first_progress: first_progress.0,
-        idle: idle.0,
-        hedge_after: hedge_after.0,
-        uncertain: write_uncertain_for.0,
-        announce_deadline: announce_deadline.0,
-        report_deadline: report_deadline.0,
-        map_wait: map_wait.0,
-        leases_max: *leases_max as usize,
-        small_object_bytes_max: small_object_max.0,
-        small_memory_bytes_max: small_memory_max.0,
-        health: HealthOptions {
-            failures_max: *failures_max,
-            rest_min: rest_min.0,
-            rest_max: rest_max.0,
-        },
-        coordinated: !cluster.coordinators.is_empty(),
-    };
+    let coordinated = !cluster.coordinators.is_empty();
+    let options = TierOptions { settings, geometry, coordinated };
     if options.coordinated {
         let none = (PlacementMap::without_members(), HashMap::new());
         return CacheTierClient::new(options, none.0, none.1, arena, registry)

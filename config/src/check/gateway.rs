@@ -5,9 +5,10 @@ use std::net::{Ipv6Addr, SocketAddr};
 use super::check_device;
 use crate::cluster::ClusterSettings;
 use crate::process_role::ProcessRole;
+use verbs3_client::TierSettings;
 use verbs3_gateway::{
     GatewayLendingSettings, GatewayLimitsSettings, GatewayReadSettings, GatewaySettings,
-    GatewayTierSettings, GatewayTlsSettings,
+    GatewayTlsSettings,
 };
 use verbs3_rdma::settings::PeerSettings;
 use verbs3_settings::{CheckFindings, MemorySettings, TimePeriod};
@@ -156,7 +157,7 @@ fn check_read(read: &GatewayReadSettings, findings: &mut CheckFindings) {
 fn check_arena(
     memory: &MemorySettings,
     read: &GatewayReadSettings,
-    tier: &GatewayTierSettings,
+    tier: &TierSettings,
     findings: &mut CheckFindings,
 ) {
     let capacity = memory.capacity;
@@ -175,8 +176,8 @@ fn check_arena(
     }
 }
 
-fn check_tier(tier: &GatewayTierSettings, cluster: &ClusterSettings, findings: &mut CheckFindings) {
-    let GatewayTierSettings {
+fn check_tier(tier: &TierSettings, cluster: &ClusterSettings, findings: &mut CheckFindings) {
+    let TierSettings {
         open_landing,
         first_progress,
         hedge_after,
@@ -237,7 +238,7 @@ fn check_tier(tier: &GatewayTierSettings, cluster: &ClusterSettings, findings: &
 /// A home that has died is in the map until its lease is over. `lease`: of the coordinators, as far
 /// as this file says it.
 pub(super) fn check_announcements(
-    tier: &GatewayTierSettings,
+    tier: &TierSettings,
     cluster: &ClusterSettings,
     lease: TimePeriod,
     roles: &[ProcessRole],

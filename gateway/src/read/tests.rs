@@ -26,7 +26,7 @@ use s3s::dto::{
 use s3s::{S3, S3Request, S3Response, S3Result, StdError};
 use tempfile::TempDir;
 use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerParts, WorkerSettings};
-use verbs3_client::TierOptions;
+use verbs3_client::{TierOptions, TierSettings};
 use verbs3_protocol::{Epoch, ObjectVolume, PlacementMap, PlacementMember, WorkerId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
@@ -151,11 +151,9 @@ impl Make {
             workers.push(worker);
         }
         let placement = PlacementMap::new(Epoch(1), members, self.workers).unwrap();
-        let options = TierOptions {
-            geometry: GEOMETRY,
-            open_landing_bytes: 4 * PAGE as u32,
-            ..TierOptions::default()
-        };
+        let settings =
+            TierSettings { open_landing: ByteSize(4 * PAGE as u64), ..TierSettings::default() };
+        let options = TierOptions { settings, geometry: GEOMETRY, coordinated: false };
         let registry = Registry::new();
         let tier = CacheTierClient::new(options, placement, peers, arena(self.landings), &registry)
             .unwrap();

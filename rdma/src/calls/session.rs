@@ -11,7 +11,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -24,6 +23,7 @@ use verbs3_certificates::NodeRole;
 
 use super::ConnectionTasks;
 use super::coalescing_waker::coalesce_wakes;
+use super::session_reply::SessionReplyDriver;
 use super::{
     FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement, MemorySegment,
     OutgoingFrame,
@@ -31,20 +31,19 @@ use super::{
 use crate::landing::{Landing, LandingFill};
 use crate::metrics::{ConnectionSide, GaugeGuard, transport_metrics};
 use crate::transport::{
-    CallRefusal, CallService, IncomingCall, LossCause, ProtocolBreach, ReplyDriver, ReplySender,
-    TransportError,
+    CallService, IncomingCall, LossCause, ProtocolBreach, ReplySender, TransportError,
 };
 
 pub(crate) struct ServerSession<O: FrameOutlet> {
     /// Declared first: even a session that is merely dropped closes before the landings of its
     /// pulls go.
-    outlet: O,
+    pub(super) outlet: O,
     peer: Arc<str>,
     role: Option<NodeRole>,
-    message_bytes_max: u32,
+    pub(super) message_bytes_max: u32,
     calls_max: usize,
     service: Arc<dyn CallService>,
-    calls: Mutex<SessionCallTable>,
+    pub(super) calls: Mutex<SessionCallTable>,
     /// Notified whenever the table becomes empty.
     idle: Notify,
     /// Cancelled when the connection is gone; this ends its handlers.
@@ -54,27 +53,27 @@ pub(crate) struct ServerSession<O: FrameOutlet> {
 }
 
 #[derive(Default)]
-struct SessionCallTable {
+pub(super) struct SessionCallTable {
     newest: u64,
     /// Calls that are not answered yet. The other calls in the table wait until the requester says
     /// that no push follows.
     unanswered: usize,
-    open: HashMap<u64, ServedCallEntry>,
+    pub(super) open: HashMap<u64, ServedCallEntry>,
     draining: bool,
     closed: bool,
 }
 
-struct ServedCallEntry {
-    answered: bool,
+pub(super) struct ServedCallEntry {
+    pub(super) answered: bool,
     handler: Option<AbortHandle>,
-    pull: Option<PushLanding>,
+    pub(super) pull: Option<PushLanding>,
     _gauge: GaugeGuard,
 }
 
 /// Memory lent to the requester for a push.
-struct PushLanding {
-    landing: Landing,
-    done: oneshot::Sender<Vec<Bytes>>,
+pub(super) struct PushLanding {
+    pub(super) landing: Landing,
+    pub(super) done: oneshot::Sender<Vec<Bytes>>,
 }
 
 impl<O: FrameOutlet> ServerSession<O> {
@@ -343,7 +342,7 @@ impl<O: FrameOutlet> ServerSession<O> {
 
     /// Queues a call's last frame. Takes the call out of the table, unless the requester may still
     /// push into its memory.
-    fn finish_call(&self, call: u64, frame: impl FnOnce(bool) -> OutgoingFrame) -> bool {
+    pub(super) fn finish_call(&self, call: u64, frame: impl FnOnce(bool) -> OutgoingFrame) -> bool {
         let serving = {
             let mut calls = self.calls.lock();
             let Some(serving) = calls.open.get_mut(&call).filter(|serving| !serving.answered)
@@ -406,7 +405,7 @@ impl<O: FrameOutlet> ServerSession<O> {
         }
     }
 
-    fn call_gone_error(&self) -> TransportError {
+    pub(super) fn call_gone_error(&self) -> TransportError {
         if self.calls.lock().closed {
             self.lost_error(LossCause::Closed)
         } else {
@@ -438,123 +437,4 @@ impl SessionCallTable {
 fn poll_once(handler: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> bool {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     matches!(handler.poll(&mut cx), Poll::Ready(()))
-}
-
-struct SessionReplyDriver<O: FrameOutlet> {
-    session: Arc<ServerSession<O>>,
-    call: u64,
-    /// Memory that the requester lets this side write to.
-    target: Arc<[MemorySegment]>,
-    landing_bytes: u64,
-    answered: bool,
-}
-
-impl<O: FrameOutlet> SessionReplyDriver<O> {
-    fn check_part(&self, message: &Bytes, offset: u64, bytes: u64) -> Result<(), TransportError> {
-        let bound = self.session.message_bytes_max as usize;
-        if message.len() > bound {
-            let cause = CallRefusal::MessageBytes { bytes: message.len(), bytes_max: bound };
-            return Err(TransportError::Bound { cause });
-        }
-        let end = offset.saturating_add(bytes);
-        if end > self.landing_bytes {
-            let landing_bytes = self.landing_bytes;
-            let cause = CallRefusal::OutsideLanding { offset, end, landing_bytes };
-            return Err(TransportError::Bound { cause });
-        }
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl<O: FrameOutlet> ReplyDriver for SessionReplyDriver<O> {
-    async fn send_part(
-        &mut self,
-        message: Bytes,
-        offset: u64,
-        data: Vec<Bytes>,
-        last: bool,
-    ) -> Result<(), TransportError> {
-        let bytes = data.iter().map(|piece| piece.len() as u64).sum();
-        self.check_part(&message, offset, bytes)?;
-        let session = &self.session;
-        let queued = bytes + message.len() as u64;
-        let room =
-            session.outlet.reserve_bytes(queued).await.ok_or_else(|| session.call_gone_error())?;
-        let header = FrameHeader { last, offset, ..FrameHeader::new(FrameKind::Part, self.call) };
-        let target = self.target.clone();
-        let frame = |header| {
-            OutgoingFrame::new(header, message, data).with_permit(room).with_target(target)
-        };
-        if last {
-            let answered = session
-                .finish_call(self.call, |pull_open| frame(FrameHeader { pull_open, ..header }));
-            self.answered = true;
-            if !answered {
-                return Err(session.call_gone_error());
-            }
-        } else {
-            {
-                let calls = session.calls.lock();
-                if calls.open.get(&self.call).is_none_or(|serving| serving.answered) {
-                    drop(calls);
-                    return Err(session.call_gone_error());
-                }
-                // Under the lock: the acknowledgement of a cancel that comes now is queued behind
-                // this part.
-                session.outlet.push_frame(frame(header));
-            }
-            session.outlet.flush_frames();
-        }
-        transport_metrics().bytes_out[O::KIND].inc_by(bytes);
-        Ok(())
-    }
-
-    async fn pull_data(
-        &mut self,
-        message: Bytes,
-        mut landing: Landing,
-    ) -> Result<Vec<Bytes>, TransportError> {
-        self.check_part(&message, 0, 0)?;
-        let session = &self.session;
-        let (done, pushed) = oneshot::channel();
-        {
-            let mut calls = session.calls.lock();
-            let Some(serving) = calls.open.get_mut(&self.call) else {
-                drop(calls);
-                return Err(session.call_gone_error());
-            };
-            if serving.pull.is_some() {
-                return Err(TransportError::Bound { cause: CallRefusal::PushMemoryOut });
-            }
-            let header = FrameHeader {
-                lent_bytes: landing.total_bytes(),
-                ..FrameHeader::new(FrameKind::Wanted, self.call)
-            };
-            let lent = session.outlet.lend_landing(&mut landing);
-            serving.pull = Some(PushLanding { landing, done });
-            session
-                .outlet
-                .push_frame(OutgoingFrame::new(header, message, Vec::new()).with_segments(&lent));
-        }
-        session.outlet.flush_frames();
-        pushed.await.map_err(|_| session.call_gone_error())
-    }
-}
-
-impl<O: FrameOutlet> Drop for SessionReplyDriver<O> {
-    fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        let reason: &[u8] = if std::thread::panicking() {
-            b"its handler panicked"
-        } else {
-            b"its handler ended before the last part"
-        };
-        self.session.finish_call(self.call, |pull_open| {
-            let header = FrameHeader { pull_open, ..FrameHeader::new(FrameKind::Fail, self.call) };
-            OutgoingFrame::new(header, Bytes::from_static(reason), Vec::new())
-        });
-    }
 }

@@ -11,13 +11,14 @@ use bytes::Bytes;
 use prometheus::Registry;
 use tokio::time::sleep;
 use verbs3_client::{
-    CacheTierClient, HealthOptions, OpenOutcome, OpenRequest, OpenedObject, SpanItem, SpanRead,
-    SpanRequest, TierOptions, TierWriteGuard,
+    CacheTierClient, OpenOutcome, OpenRequest, OpenedObject, SpanItem, SpanRead, SpanRequest,
+    TierOptions, TierSettings, TierWriteGuard,
 };
 use verbs3_protocol::{
     ByteRange, ContentVersion, Epoch, ObjectKey, PlacementMap, WorkerId, WriteOutcome,
 };
 use verbs3_rdma::peer::TransportPeer;
+use verbs3_settings::{ByteSize, TimePeriod};
 use verbs3_tests::content;
 
 use crate::control::Control;
@@ -80,27 +81,21 @@ impl Gateway {
             .iter()
             .zip(&links)
             .map(|(process, link)| (process.id.clone(), link.peer.clone()));
-        let health = HealthOptions {
-            rest_min: Duration::from_millis(50),
-            rest_max: Duration::from_millis(200),
-            ..HealthOptions::default()
-        };
-        let options = TierOptions {
-            geometry: GEOMETRY,
-            open_landing_bytes: 4 * GEOMETRY.page_bytes,
-            first_progress: Duration::from_millis(500),
-            idle: Duration::from_secs(1),
-            hedge_after: Duration::from_millis(100),
-            uncertain: UNCERTAIN,
-            announce_deadline: Duration::from_secs(2),
-            report_deadline: Duration::from_secs(4),
-            health,
-            coordinated: true,
-            small_object_bytes_max: 64 << 10,
+        let settings = TierSettings {
+            open_landing: ByteSize(4 * u64::from(GEOMETRY.page_bytes)),
+            first_progress: TimePeriod::from_millis(500),
+            idle: TimePeriod::from_seconds(1),
+            hedge_after: TimePeriod::from_millis(100),
+            write_uncertain_for: TimePeriod(UNCERTAIN),
+            announce_deadline: TimePeriod::from_seconds(2),
+            report_deadline: TimePeriod::from_seconds(4),
+            rest_min: TimePeriod::from_millis(50),
+            rest_max: TimePeriod::from_millis(200),
             // Of every other history, small objects evict each other.
-            small_memory_bytes_max: [1 << 20, 70_000][seed as usize % 2],
-            ..TierOptions::default()
+            small_memory_max: ByteSize([1 << 20, 70_000][seed as usize % 2]),
+            ..TierSettings::default()
         };
+        let options = TierOptions { settings, geometry: GEOMETRY, coordinated: true };
         // Its leases end by the same time as everything else.
         let start = tokio::time::Instant::now();
         let clock = Arc::new(move || start.elapsed());

@@ -130,7 +130,7 @@ impl WorkerAsker {
         // May be cancelled at any time: this kind of invalidation is best effort.
         self.tasks.spawn(async move {
             let forget = EncodedQuestion::new(ForgetMessage { volume, keys });
-            let until = Instant::now() + asker.options.announce_deadline;
+            let until = Instant::now() + asker.options.settings.announce_deadline.0;
             let signs = HomeLifeSigns::default();
             if let Err(error) = asker.deliver(&worker, &forget, until, &signs).await {
                 tracing::warn!(worker = %worker.id, %error, "could not have a worker forget keys");

@@ -11,22 +11,12 @@ use tokio::time::Instant;
 
 /// When a worker rests after failures, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HealthOptions {
+pub(crate) struct HealthOptions {
     /// Failures in a row before the first rest.
-    pub failures_max: u32,
-    pub rest_min: Duration,
+    pub(crate) failures_max: u32,
+    pub(crate) rest_min: Duration,
     /// Upper bound of a rest. The rest doubles with each failed trial.
-    pub rest_max: Duration,
-}
-
-impl Default for HealthOptions {
-    fn default() -> Self {
-        Self {
-            failures_max: 3,
-            rest_min: Duration::from_secs(1),
-            rest_max: Duration::from_secs(60),
-        }
-    }
+    pub(crate) rest_max: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

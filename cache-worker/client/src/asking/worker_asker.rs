@@ -60,7 +60,8 @@ impl WorkerAsker {
     }
 
     pub(crate) fn note_failure(&self, worker: &TierWorker) -> Option<std::time::Duration> {
-        let rest = worker.health.note_failure(Instant::now(), &self.options.health);
+        let rest =
+            worker.health.note_failure(Instant::now(), &self.options.settings.health_options());
         if rest.is_some() {
             self.metrics.rests.inc();
         }

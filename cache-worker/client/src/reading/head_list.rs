@@ -134,7 +134,8 @@ impl ObjectOpener {
             },
             request.tenant,
         );
-        let patience = AnswerPatience::Until(Instant::now() + self.asker.options.hedge_after);
+        let patience =
+            AnswerPatience::Until(Instant::now() + self.asker.options.settings.hedge_after.0);
         let mut sent = SentQuestion::new(&home, &question);
         let answer = sent.wait_for_answer(patience, || {}).await;
         let answer = answer.and_then(|answer| check_answer(answer, asked));

@@ -73,7 +73,7 @@ impl MapAgreement {
         ours: Epoch,
         theirs: Epoch,
     ) -> bool {
-        let wait = self.asker.options.map_wait;
+        let wait = self.asker.options.settings.map_wait.0;
         if !self.asker.options.coordinated || wait.is_zero() {
             return false;
         }

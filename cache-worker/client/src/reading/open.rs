@@ -241,7 +241,11 @@ impl ObjectOpener {
             if let Some(want) = want {
                 bytes_max = geometry.block_bytes;
                 if wants_landing {
-                    let cut = landing_cut(geometry, want, self.asker.options.open_landing_bytes);
+                    let cut = landing_cut(
+                        geometry,
+                        want,
+                        self.asker.options.settings.open_landing_bytes(),
+                    );
                     bytes_max = cut.iter().sum::<usize>() as u32;
                     landing =
                         Some(Landing::allocate_segments(&self.spans.arena, &cut).ok_or(NoMemory)?);

@@ -10,6 +10,7 @@ use verbs3_protocol::ObjectKey;
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::reading::open_request::OpenRequest;
+use crate::settings::TierSettings;
 
 /// How long an open waits for its home's next sign of life.
 pub(crate) struct OpenPatience<'a> {
@@ -37,12 +38,12 @@ impl<'a> OpenPatience<'a> {
     /// Returns the longest wait from now on. A home that nobody may be asked beside is not silent
     /// before its time is over.
     pub(crate) fn next_wait(&self) -> Duration {
-        let options = &self.asker.options;
+        let TierSettings { hedge_after, first_progress, idle, .. } = &self.asker.options.settings;
         match self.stage {
-            PatienceStage::Asked if self.request.silence.is_some() => options.hedge_after,
-            PatienceStage::Asked => options.first_progress,
-            PatienceStage::Silent(_) => options.first_progress.saturating_sub(options.hedge_after),
-            PatienceStage::Live => options.idle,
+            PatienceStage::Asked if self.request.silence.is_some() => hedge_after.0,
+            PatienceStage::Asked => first_progress.0,
+            PatienceStage::Silent(_) => first_progress.0.saturating_sub(hedge_after.0),
+            PatienceStage::Live => idle.0,
         }
     }
 

@@ -65,7 +65,8 @@ impl RecallFollower {
     async fn poll_recalls(&self, polled: &PolledHome) {
         let home = &polled.home;
         let wanted = || (self.leases.clock)().saturating_sub(polled.last_use()) < IDLE;
-        let patience = Duration::from_millis(RECALLS_WAIT_MS) + self.asker.options.first_progress;
+        let patience =
+            Duration::from_millis(RECALLS_WAIT_MS) + self.asker.options.settings.first_progress.0;
         let (mut life, mut through) = (0, 0);
         let mut pause = GrowingPause::new(PAUSE_MIN, PAUSE_MAX);
         while wanted() && !polled.replaced.load(Ordering::SeqCst) {

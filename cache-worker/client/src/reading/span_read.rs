@@ -434,15 +434,15 @@ impl SpanRead {
     fn hedge_at(&self) -> Option<Instant> {
         let leg = self.legs[0].as_ref().filter(|leg| !leg.live)?;
         let possible = self.legs[1].is_none() && !self.hedged && !self.candidates.is_empty();
-        possible.then(|| leg.since + self.reader.asker.options.hedge_after)
+        possible.then(|| leg.since + self.reader.asker.options.settings.hedge_after.0)
     }
 
     fn silent_at(&self, leg: &SpanReadLeg) -> Instant {
         leg.since
             + if leg.live {
-                self.reader.asker.options.idle
+                self.reader.asker.options.settings.idle.0
             } else {
-                self.reader.asker.options.first_progress
+                self.reader.asker.options.settings.first_progress.0
             }
     }
 

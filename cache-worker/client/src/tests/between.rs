@@ -1,5 +1,6 @@
 //! Opens between two placement maps.
 
+use super::following::{following, following_with};
 use super::opening::{BYTES, opens, request};
 use super::*;
 use crate::metrics::MapWaitOutcome;
@@ -22,16 +23,8 @@ fn at_epoch(own: &Arc<AtomicU64>) -> TestWorker {
     TestWorker::new("a", script)
 }
 
-fn tier_at(epoch: u64, worker: &TestWorker, options: TierOptions) -> Arc<CacheTierClient> {
-    let options = TierOptions { coordinated: true, ..options };
-    let tier = CacheTierClient::new(
-        options,
-        PlacementMap::without_members(),
-        HashMap::new(),
-        arena(16 << 20),
-        &Registry::new(),
-    )
-    .unwrap();
+fn tier_at(epoch: u64, worker: &TestWorker) -> Arc<CacheTierClient> {
+    let tier = following();
     adopt(&tier, epoch, worker);
     tier
 }
@@ -61,7 +54,7 @@ fn is_about(began: Instant, ms: u64) -> bool {
 async fn an_open_waits_for_the_map_that_its_worker_has_already() {
     let own = Arc::new(AtomicU64::new(2));
     let worker = at_epoch(&own);
-    let tier = tier_at(1, &worker, options());
+    let tier = tier_at(1, &worker);
     let opening = tokio::spawn({
         let tier = tier.clone();
         async move { is_found(&tier.open_object(&request(&tier, None)).await) }
@@ -79,7 +72,7 @@ async fn a_worker_that_has_yet_to_follow_or_is_between_two_maps_is_asked_again_s
     for before in [1, 0] {
         let own = Arc::new(AtomicU64::new(before));
         let worker = at_epoch(&own);
-        let tier = tier_at(2, &worker, options());
+        let tier = tier_at(2, &worker);
         let follow = async {
             tokio::time::sleep(Duration::from_millis(300)).await;
             own.store(2, Ordering::SeqCst);
@@ -102,7 +95,7 @@ async fn the_wait_is_bounded_and_one_in_vain_is_the_last_under_its_map() {
     for stays_at in [1, 3] {
         let own = Arc::new(AtomicU64::new(stays_at));
         let worker = at_epoch(&own);
-        let tier = tier_at(2, &worker, options());
+        let tier = tier_at(2, &worker);
         for (wait, counted) in [(500, [0, 1, 0]), (0, [0, 1, 1])] {
             let began = Instant::now();
             let outcome = tier.open_object(&request(&tier, None)).await;
@@ -126,7 +119,8 @@ async fn the_wait_is_bounded_and_one_in_vain_is_the_last_under_its_map() {
 async fn nobody_waits_for_a_map_that_never_changes_or_where_that_is_switched_off() {
     let own = Arc::new(AtomicU64::new(2));
     let worker = at_epoch(&own);
-    let off = tier_at(1, &worker, TierOptions { map_wait: Duration::ZERO, ..options() });
+    let off = following_with(|settings| settings.map_wait = TimePeriod(Duration::ZERO));
+    adopt(&off, 1, &worker);
     for tier in [tier(&[&worker]), off] {
         let began = Instant::now();
         let outcome = tier.open_object(&request(&tier, None)).await;

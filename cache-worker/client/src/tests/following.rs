@@ -56,7 +56,12 @@ pub(super) fn world(epoch: u64) -> Arc<World> {
 }
 
 pub(super) fn following() -> Arc<CacheTierClient> {
-    let options = TierOptions { coordinated: true, ..options() };
+    following_with(|_| ())
+}
+
+pub(super) fn following_with(change: impl FnOnce(&mut TierSettings)) -> Arc<CacheTierClient> {
+    let mut options = TierOptions { coordinated: true, ..options() };
+    change(&mut options.settings);
     CacheTierClient::new(
         options,
         PlacementMap::without_members(),

@@ -1,6 +1,6 @@
 //! Leases on attributes: what is answered without asking the home, and when that ends.
 
-use super::following::{adopt, following};
+use super::following::{adopt, following, following_with};
 use super::opening::request;
 use super::writing::volume;
 use super::*;
@@ -341,15 +341,7 @@ async fn without_an_answer_to_its_poll_a_gateway_asks_for_no_lease() {
 async fn a_process_that_wants_no_leases_polls_nobody() {
     let home = home();
     let a = worker(&home);
-    let options = TierOptions { coordinated: true, leases_max: 0, ..options() };
-    let tier = CacheTierClient::new(
-        options,
-        PlacementMap::without_members(),
-        HashMap::new(),
-        arena(16 << 20),
-        &Registry::new(),
-    )
-    .unwrap();
+    let tier = following_with(|settings| settings.leases_max = 0);
     adopt(&tier, 7, &[&a]);
     head(&tier).await;
     head(&tier).await;

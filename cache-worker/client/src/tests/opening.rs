@@ -181,7 +181,7 @@ async fn a_silent_home_costs_one_deadline() {
         tier.open_object(&request(&tier, None)).await,
         OpenOutcome::Bypass(BypassReason::Workers)
     ));
-    assert!(began.elapsed() < tier.asker.options.first_progress + SECOND);
+    assert!(began.elapsed() < tier.asker.options.settings.first_progress.0 + SECOND);
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,7 +115,7 @@ async fn a_worker_that_falls_silent_after_some_bytes_is_replaced() {
     let began = tokio::time::Instant::now();
     let (bytes, _) = drain(&mut read(&tier, "a", 0)).await;
     assert!(bytes == content(0, END));
-    assert!(began.elapsed() >= tier.asker.options.idle);
+    assert!(began.elapsed() >= tier.asker.options.settings.idle.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::following::{adopt, following, worker, world};
+use super::following::{adopt, following_with, worker, world};
 use super::writing::{keys, reports, volume};
 use super::*;
-use crate::{CoherenceError, NoticeRelay, RelayError, TierRelayOptions};
+use crate::{CoherenceError, NoticeRelay, RelayError};
 use verbs3_protocol::{
     NoticeAnswer, NoticeRelayOutcome, TenantNotice, TenantTag, WriteId, WriteNotice, WriteOutcome,
 };
@@ -62,9 +62,11 @@ impl Coordinators {
     }
 }
 
-fn relaying(coordinators: &Arc<Coordinators>, relays_max: usize) -> Arc<CacheTierClient> {
-    let tier = following();
-    tier.relay_with(coordinators.clone(), TierRelayOptions { after: AFTER, relays_max });
+fn relaying(coordinators: &Arc<Coordinators>, relays_max: u32) -> Arc<CacheTierClient> {
+    let tier = following_with(|settings| {
+        (settings.relay_after, settings.relays_max) = (TimePeriod(AFTER), relays_max);
+    });
+    tier.relay_with(coordinators.clone());
     tier
 }
 
@@ -186,7 +188,7 @@ async fn a_home_that_nobody_reaches_stops_the_write_and_both_reasons_are_told() 
         "{told}"
     );
     assert!(
-        began.elapsed() <= tier.asker.options.announce_deadline + SECOND,
+        began.elapsed() <= tier.asker.options.settings.announce_deadline.0 + SECOND,
         "{:?}",
         began.elapsed()
     );

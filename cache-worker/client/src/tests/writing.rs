@@ -190,10 +190,10 @@ async fn a_long_write_is_announced_anew_until_it_is_reported() {
     let a = TestWorker::new("a", honest());
     let tier = tier(&[&a]);
     let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
-    tokio::time::sleep(tier.asker.options.uncertain + SECOND).await;
+    tokio::time::sleep(tier.asker.options.settings.write_uncertain_for.0 + SECOND).await;
     assert_eq!(announced_keys(&a).len(), 4);
     tier.report_write(announced, WriteOutcome::Done).await.unwrap();
-    tokio::time::sleep(tier.asker.options.uncertain).await;
+    tokio::time::sleep(tier.asker.options.settings.write_uncertain_for.0).await;
     assert_eq!(announced_keys(&a).len(), 4);
 }
 
@@ -249,8 +249,8 @@ async fn a_report_that_finds_no_place_is_said_again_until_there_is_one() {
     let error = tier.report_write(announced, WriteOutcome::Unknown).await.unwrap_err();
     assert!(matches!(error, CoherenceError::HomeRefused { .. }), "{error}");
     assert!(
-        began.elapsed() <= tier.asker.options.report_deadline
-            && began.elapsed() > tier.asker.options.report_deadline / 2
+        began.elapsed() <= tier.asker.options.settings.report_deadline.0
+            && began.elapsed() > tier.asker.options.settings.report_deadline.0 / 2
     );
 }
 
@@ -314,7 +314,7 @@ async fn a_listing_waits_for_no_worker_that_rests_and_not_long_for_one_that_is_s
     for _ in 0..2 {
         let began = tokio::time::Instant::now();
         tier.report_listing(&volume(), entries(10)).await;
-        assert_eq!(began.elapsed(), tier.asker.options.first_progress);
+        assert_eq!(began.elapsed(), tier.asker.options.settings.first_progress.0);
     }
     let began = tokio::time::Instant::now();
     tier.report_listing(&volume(), entries(10)).await;
@@ -332,7 +332,7 @@ async fn all_messages_of_a_write_name_its_tenant() {
     let announced = tier.announce_write_for(&volume(), &keys(100), tenant).await.unwrap();
     let count = || a.asked().len() + b.asked().len();
     let before = count();
-    tokio::time::sleep(tier.asker.options.uncertain / 2).await;
+    tokio::time::sleep(tier.asker.options.settings.write_uncertain_for.0 / 2).await;
     assert!(count() > before, "it was renewed");
     tier.report_batch(announced, &keys(3)).await.unwrap();
     for worker in [&a, &b] {

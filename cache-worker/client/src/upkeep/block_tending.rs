@@ -185,7 +185,7 @@ impl BlockTender {
         let (object, version, geometry) =
             (object.clone(), version.clone(), self.asker.options.geometry);
         let tend = TendMessage { object, version, geometry, first_block, blocks, act };
-        let until = AnswerPatience::Until(Instant::now() + self.asker.options.idle);
+        let until = AnswerPatience::Until(Instant::now() + self.asker.options.settings.idle.0);
         Ok(self.ask_to_tend(found, &EncodedQuestion::new(tend), until).await?.blocks)
     }
 

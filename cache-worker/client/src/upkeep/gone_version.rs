@@ -27,7 +27,7 @@ impl GoneVersionReporter {
         let map = self.asker.placement.current_map();
         let Some(home) = map.home_worker(object).filter(|home| home.health.is_up()) else { return };
         let gone = GoneVersion { object: object.clone(), version: version.clone() };
-        let until = Instant::now() + self.asker.options.first_progress;
+        let until = Instant::now() + self.asker.options.settings.first_progress.0;
         self.asker.tell_once(home, gone, until).await;
     }
 }

@@ -21,7 +21,7 @@ impl ListingReporter {
     /// or after `first_progress`. A home that can't be told, or rests, is left out: its readers see
     /// the change when their attributes expire.
     pub(crate) async fn report_listing(&self, volume: &ObjectVolume, entries: Vec<ListedEntry>) {
-        let until = Instant::now() + self.asker.options.first_progress;
+        let until = Instant::now() + self.asker.options.settings.first_progress.0;
         let map = self.asker.placement.current_map();
         let groups =
             map.by_home(volume, entries).into_iter().filter(|(worker, _)| worker.health.is_up());

@@ -147,7 +147,7 @@ impl ObjectLooker {
         look: ObjectLookMessage,
     ) -> Result<ObjectLookReply, QuestionError> {
         let asked = look.objects.len();
-        let until = Instant::now() + self.asker.options.first_progress;
+        let until = Instant::now() + self.asker.options.settings.first_progress.0;
         let answer = ask(worker, &EncodedQuestion::new(look), AnswerPatience::Until(until)).await;
         let answer = answer.and_then(|looked| match looked.objects.len() {
             found if found == asked => Ok(looked),

@@ -13,7 +13,7 @@ use verbs3_protocol::{
 
 use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError};
 use crate::asking::worker_asker::WorkerAsker;
-use crate::options::TierOptions;
+use crate::settings::TierSettings;
 
 /// Pages of one block that should be cached.
 #[derive(Debug, Clone)]
@@ -102,8 +102,8 @@ impl PageWarmer {
                 .listed_bytes
                 .filter(|_| request.version.is_none() && !request.look_only),
         };
-        let TierOptions { first_progress: first, idle: next, .. } = self.asker.options;
-        let patience = AnswerPatience::BetweenSigns { first, next };
+        let TierSettings { first_progress, idle, .. } = &self.asker.options.settings;
+        let patience = AnswerPatience::BetweenSigns { first: first_progress.0, next: idle.0 };
         match self.asker.ask_over_breaks(&worker, &EncodedQuestion::new(warm), patience).await {
             Ok(answer) => {
                 worker.health.note_success();

@@ -27,6 +27,7 @@ use crate::asking::question::{EncodedQuestion, QuestionError};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{CallKind, RelayOutcome, RelayedKind};
+use crate::options::TierOptions;
 use crate::writing::coherence_error::{
     CoherenceError, HomeSilence, MapDisagreement, RelayError, RelayFailure,
 };
@@ -34,7 +35,7 @@ use crate::writing::coherence_error::{
 /// Longest wait of one question for the home's answer. Then it is asked again, of whoever leads by
 /// then.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// The wait before the relay, for a resting worker: [`TierRelayOptions::after`] divided by this.
+/// The wait before the relay, for a resting worker: `relay_after` divided by this.
 const RESTING_PART: u32 = 20;
 
 /// The connection to the coordinators.
@@ -50,19 +51,9 @@ pub trait NoticeRelay: Send + Sync + 'static {
     ) -> Result<NoticeRelayOutcome, RelayError>;
 }
 
-/// Bounds of the relay through the coordinators.
-#[derive(Debug, Clone, Copy)]
-pub struct TierRelayOptions {
-    /// How long a home may be silent before the coordinators are asked as well.
-    pub after: Duration,
-    /// Most messages relayed at once. Others wait for their turn, and still try the home directly.
-    pub relays_max: usize,
-}
-
 /// The relay through the coordinators, where there is one.
 pub(crate) struct RelayFallback {
     relay: Arc<dyn NoticeRelay>,
-    options: TierRelayOptions,
     places: Semaphore,
     /// Homes that the relay has reached, and that have not answered directly since.
     around: Mutex<HashSet<WorkerId>>,
@@ -105,13 +96,14 @@ impl NoticeCourier {
 
     /// Has the coordinators relay notices to homes that can't be reached. Call it once. Has an
     /// effect only where the map comes from coordinators.
-    pub(crate) fn relay_with(&self, relay: Arc<dyn NoticeRelay>, options: TierRelayOptions) {
-        if !self.asker.options.coordinated || options.relays_max == 0 {
+    pub(crate) fn relay_with(&self, relay: Arc<dyn NoticeRelay>) {
+        let TierOptions { settings, coordinated, .. } = &self.asker.options;
+        if !coordinated || settings.relays_max == 0 {
             return;
         }
         let (around, any) = (Mutex::default(), AtomicBool::new(false));
-        let places = Semaphore::new(options.relays_max.min(Semaphore::MAX_PERMITS));
-        let _ = self.relaying.set(RelayFallback { relay, options, places, around, any });
+        let places = Semaphore::new(settings.relays_max as usize);
+        let _ = self.relaying.set(RelayFallback { relay, places, around, any });
     }
 
     /// Tells a home of a tenant's write until it has acknowledged. Where maps change, gives up as
@@ -201,7 +193,7 @@ impl NoticeCourier {
         relayed: &RelayedNotice<'_>,
     ) -> Result<WriteLeaseState, CoherenceError> {
         let RelayedNotice { worker, notice, kind, signs, last } = relayed;
-        let after = relaying.options.after;
+        let after = self.asker.options.settings.relay_after.0;
         sleep(if worker.health.is_up() { after } else { after / RESTING_PART }).await;
         while let Some(live) = signs.live_until().filter(|live| *live > Instant::now()) {
             sleep_until(live).await;

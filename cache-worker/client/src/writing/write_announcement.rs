@@ -227,7 +227,7 @@ impl WriteAnnouncer {
         let announcer = self.clone();
         let task = self.asker.tasks.spawn(async move {
             loop {
-                sleep(announcer.asker.options.uncertain / 3).await;
+                sleep(announcer.asker.options.settings.write_uncertain_for.0 / 3).await;
                 if let Err(error) = announcer.announce_to(&write).await {
                     tracing::warn!(%error, "a long write could not be announced anew");
                 }
@@ -237,7 +237,7 @@ impl WriteAnnouncer {
     }
 
     async fn announce_to(&self, write: &TierWriteRecord) -> Result<(), CoherenceError> {
-        let until = Instant::now() + self.asker.options.announce_deadline;
+        let until = Instant::now() + self.asker.options.settings.announce_deadline.0;
         let result = self.tell_homes(write, WriteEvent::Announce, until).await;
         if result.is_err() {
             self.asker.metrics.announce_failures.inc();
@@ -251,7 +251,7 @@ impl WriteAnnouncer {
         outcome: WriteOutcome,
     ) -> Result<(), CoherenceError> {
         self.asker.metrics.writes_open.dec();
-        let until = Instant::now() + self.asker.options.report_deadline;
+        let until = Instant::now() + self.asker.options.settings.report_deadline.0;
         let result = self.tell_homes(write, WriteEvent::Report(outcome), until).await;
         if result.is_err() {
             self.asker.metrics.report_failures.inc();
@@ -372,7 +372,7 @@ impl WriteAnnouncer {
         keys: Vec<String>,
     ) -> TenantNotice {
         let (volume, tenant, write) = (write.volume.clone(), write.tenant, write.id);
-        let uncertain_ms = self.asker.options.uncertain.as_millis() as u64;
+        let uncertain_ms = self.asker.options.settings.write_uncertain_for.0.as_millis() as u64;
         let word = match news {
             WriteEvent::Announce => {
                 WriteNotice::Announce(AnnounceMessage { volume, keys, write, epoch, uncertain_ms })
@@ -393,7 +393,7 @@ impl WriteAnnouncer {
         until: Instant,
     ) -> Result<(), CoherenceError> {
         let epoch = map.placement.map_epoch();
-        let until = until.min(Instant::now() + self.asker.options.first_progress);
+        let until = until.min(Instant::now() + self.asker.options.settings.first_progress.0);
         let standing = EncodedQuestion::new(StandingQuestion);
         let asked = map.workers.iter().map(|worker| async {
             let cause = match ask(worker, &standing, AnswerPatience::Until(until)).await {

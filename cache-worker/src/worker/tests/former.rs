@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
+use verbs3_client::{NeighbourClient, NeighbourSettings};
 use verbs3_protocol::{
     BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict, Epoch, HoldsMessage,
     HoldsReply, PageIndex, PlacementMap, PlacementMember, ReadSource, RequestEnvelope, WorkerId,
@@ -48,13 +48,12 @@ fn asking_former_owners() -> BedWorker {
     coordinated(|settings| settings.neighbours.asked_for = TimePeriod(ASKED_FOR))
 }
 
-fn neighbour_options() -> NeighbourOptions {
-    NeighbourOptions {
-        geometry: BlockGeometry::DEFAULT,
-        wait_max: WAIT,
-        silence_max: SILENCE,
-        deadline: DEADLINE,
-        health: HealthOptions::default(),
+fn neighbour_settings() -> NeighbourSettings {
+    NeighbourSettings {
+        wait_max: TimePeriod(WAIT),
+        silence_max: TimePeriod(SILENCE),
+        deadline: TimePeriod(DEADLINE),
+        ..NeighbourSettings::default()
     }
 }
 
@@ -66,26 +65,26 @@ struct NewOwner {
 
 impl NewOwner {
     fn before(peer: TransportPeer) -> Self {
-        Self::before_with(peer, neighbour_options())
+        Self::before_with(peer, neighbour_settings())
     }
 
     /// Waits for the former owner however slow the machine is.
     fn patient(service: Arc<dyn CallService>, mode: InProcessMode) -> Self {
-        let long = Duration::from_secs(60);
-        let options = NeighbourOptions {
+        let long = TimePeriod::from_seconds(60);
+        let settings = NeighbourSettings {
             wait_max: long,
             silence_max: long,
             deadline: long,
-            ..neighbour_options()
+            ..neighbour_settings()
         };
         let connection = InProcess::open_connection(service, mode);
-        Self::before_with(TransportPeer::for_local_connection(connection), options)
+        Self::before_with(TransportPeer::for_local_connection(connection), settings)
     }
 
-    fn before_with(peer: TransportPeer, options: NeighbourOptions) -> Self {
+    fn before_with(peer: TransportPeer, settings: NeighbourSettings) -> Self {
         let (bed, landings) =
             (Bed::with(InProcessMode::Share, 32, asking_former_owners()), map(16));
-        let neighbours = NeighbourClient::new(options, landings.clone());
+        let neighbours = NeighbourClient::new(settings, BlockGeometry::DEFAULT, landings.clone());
         neighbours.adopt_peers(&HashMap::from([(id("b"), Arc::new(peer))]));
         bed.worker.set_neighbours(neighbours);
         let made = Self { bed, landings };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
-use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
+use verbs3_client::{NeighbourClient, NeighbourSettings};
 use verbs3_protocol::{
     BlockGeometry, BlockIndex, BlockPiece, CacheVerdict, Epoch, PlacementMap, PlacementMember,
     ReadMessage, ReadSource, RefusalKind, WarmMessage, WarmTier, WorkerId, WorkerReply as Message,
@@ -19,6 +19,7 @@ use verbs3_rdma::arena::Arena;
 use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
+use verbs3_settings::TimePeriod;
 
 use super::bed::{
     BLOCK, Bed, Got, PAGE, coordinated, map, modes, object, read, read_from, version,
@@ -49,14 +50,9 @@ impl Replica {
     /// It knows no map.
     fn alone(owner: Arc<dyn CallService>, mode: InProcessMode) -> Self {
         let (bed, landings) = (Bed::with(InProcessMode::Share, 32, coordinated(|_| ())), map(16));
-        let options = NeighbourOptions {
-            geometry: BlockGeometry::DEFAULT,
-            wait_max: Duration::from_millis(100),
-            silence_max: SILENCE,
-            deadline: Duration::from_secs(2),
-            health: HealthOptions::default(),
-        };
-        let neighbours = NeighbourClient::new(options, landings.clone());
+        let settings =
+            NeighbourSettings { silence_max: TimePeriod(SILENCE), ..NeighbourSettings::default() };
+        let neighbours = NeighbourClient::new(settings, BlockGeometry::DEFAULT, landings.clone());
         let peer = TransportPeer::for_local_connection(InProcess::open_connection(owner, mode));
         neighbours.adopt_peers(&HashMap::from([(id("o"), Arc::new(peer))]));
         bed.worker.set_neighbours(neighbours);

@@ -13,8 +13,8 @@ use verbs3_cache_worker::{
     CacheWorker, MapActivation, WorkerAskers, WorkerParts, WorkerSettings, WorkerVolumes,
 };
 use verbs3_client::{
-    CacheTierClient, HealthOptions, NeighbourClient, NeighbourOptions, OpenOutcome, OpenRequest,
-    SpanItem, SpanRequest, TierOptions,
+    CacheTierClient, NeighbourClient, NeighbourSettings, OpenOutcome, OpenRequest, SpanItem,
+    SpanRequest, TierOptions, TierSettings,
 };
 use verbs3_pacing::GrowingPause;
 use verbs3_preload::api::{JobView, PreloadJobSpec};
@@ -31,7 +31,7 @@ use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::{PeerOptions, TransportPeer};
 use verbs3_rdma::transport::{CallService, IncomingCall, PeerAddress, ReplySender};
-use verbs3_settings::TimePeriod;
+use verbs3_settings::{ByteSize, TimePeriod};
 use verbs3_ufs::{Ufs, UfsSettings};
 
 use crate::counting_store::Store;
@@ -131,11 +131,9 @@ impl Bed {
             hosts.push(host);
         }
         let placement = PlacementMap::new(Epoch(3), members, 2.min(count)).unwrap();
-        let options = TierOptions {
-            geometry: GEOMETRY,
-            open_landing_bytes: GEOMETRY.page_bytes,
-            ..TierOptions::default()
-        };
+        let open_landing = ByteSize(GEOMETRY.page_bytes.into());
+        let settings = TierSettings { open_landing, ..TierSettings::default() };
+        let options = TierOptions { settings, geometry: GEOMETRY, coordinated: false };
         let (all, map) = (peers.clone(), placement.clone());
         let registry = Registry::new();
         let tier = CacheTierClient::new(options, map, all, arena(reading), &registry).unwrap();
@@ -167,14 +165,13 @@ impl Bed {
     pub fn reach_each_other(&self, memory: usize) {
         for (number, host) in self.hosts.iter().enumerate() {
             let me = WorkerId(format!("worker-{number}"));
-            let options = NeighbourOptions {
-                geometry: GEOMETRY,
-                wait_max: Duration::ZERO,
-                silence_max: Duration::from_secs(10),
-                deadline: Duration::from_secs(20),
-                health: HealthOptions::default(),
+            let settings = NeighbourSettings {
+                wait_max: TimePeriod(Duration::ZERO),
+                silence_max: TimePeriod::from_seconds(10),
+                deadline: TimePeriod::from_seconds(20),
+                ..NeighbourSettings::default()
             };
-            let neighbours = NeighbourClient::new(options, arena(memory));
+            let neighbours = NeighbourClient::new(settings, GEOMETRY, arena(memory));
             neighbours.adopt_peers(&self.peers);
             let worker = host.worker.lock();
             worker.set_neighbours(neighbours);
