@@ -32,10 +32,10 @@ use verbs3_ufs::{UfsKind, UfsSettings};
 use crate::demo::{self, DemoSetup};
 use crate::process::RunningProcess;
 use crate::reactor_threads::ReactorThreads;
-use crate::wiring::admin_limits::admin_limits;
+use crate::wiring::admin_server::admin_limits;
 use crate::wiring::preload_jobs::CoordinatorJobs;
 use crate::wiring::tier::WorkerConnector;
-use crate::wiring::{cluster_geometry, gateway, map_arena, stores, tier, worker};
+use crate::wiring::{cluster_geometry, gateway, map_arena, mounts, stores, tier, worker};
 
 /// Name of the store that this command brings; part of cached objects' identity.
 const STORE: &str = "local";
@@ -97,7 +97,7 @@ pub async fn run_dev(
     let landings = map_arena(&gateway.memory, 1, geometry)?;
     let tier =
         tier::start_tier(gateway.tier.clone(), &cluster, geometry, &ways, landings, &registry)?;
-    let mounts = gateway::build_mounts(&mount, &stores)?;
+    let mounts = mounts::build_gateway_mounts(&mount, &stores)?;
     let instance = gateway::random_instance_id();
     let source = TelemetrySource { service: "verbs3-dev", instance: &instance };
     let exported = TelemetryHandle::start(&telemetry, source, &registry)?;

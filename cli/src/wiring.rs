@@ -5,7 +5,7 @@
 
 mod activity_report;
 pub mod activity_reporter;
-pub mod admin_limits;
+pub mod admin_server;
 pub mod controller;
 pub mod coordinator;
 pub mod coordinator_client;
@@ -13,6 +13,7 @@ pub mod followers;
 pub mod gateway;
 pub mod leased_worker;
 pub mod listen_endpoint;
+pub mod mounts;
 pub mod neighbourhood;
 pub mod preload;
 pub mod preload_jobs;

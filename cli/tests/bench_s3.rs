@@ -27,13 +27,10 @@ struct Dev {
 impl Dev {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("data");
-        let words =
-            ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
         let small =
             ["--set", "worker.memory.capacity=64MiB", "--set", "gateway.memory.capacity=32MiB"];
-        let process = Process::start(folder.path(), "dev", &[&words[..], &small].concat());
-        let keys = dev_key(&data);
+        let process = Process::start_dev(folder.path(), "dev", &small);
+        let keys = dev_key(&folder.path().join("data"));
         Self { process, folder, keys }
     }
 

@@ -56,9 +56,7 @@ impl Bed {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         make_certificates(folder.path());
-        let dir = folder.path().join("data");
-        let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir.to_str().unwrap()];
-        let store = Process::start(folder.path(), "store", &words);
+        let store = Process::start_dev(folder.path(), "store", &[]);
         let bed = Self { folder, store, url: free_address(), worker: free_address() };
         for (role, _) in NODES {
             bed.write_secret(role, OLD);

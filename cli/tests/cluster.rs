@@ -6,8 +6,9 @@ mod processes;
 use std::net::TcpListener;
 use std::path::Path;
 
-use aws_sdk_s3::primitives::ByteStream;
-use processes::{Process, dev_key, free_address, get, get_object, run, text, verbs3};
+use processes::{
+    Process, dev_key, free_address, get, get_object, mount_of_all, put_object, run, text, verbs3,
+};
 
 /// Files of a cluster of one worker and one gateway, in front of a `verbs3 dev`.
 fn write_files(
@@ -18,12 +19,9 @@ fn write_files(
     shm: &str,
 ) -> [String; 2] {
     let (access, key) = dev_key(&folder.join("data"));
+    let mount = mount_of_all(store, (&access, &key));
     let shared = format!(
-        "[cluster]\nsecret = \"{secret}\"\nworkers = [{{ id = \"w0\", address = \"{worker}\" }}]\nworkers_fixed = true\n\
-         [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
-         credentials = {{ kind = \"static\", access_key_id = \"{access}\", secret_access_key = \"{key}\" }}\n\
-         [[mount]]\nname = \"*\"\nufs = \"store\"\n",
-        store.listen
+        "[cluster]\nsecret = \"{secret}\"\nworkers = [{{ id = \"w0\", address = \"{worker}\" }}]\nworkers_fixed = true\n{mount}"
     );
     let memory = "memory = { capacity = \"64MiB\" }";
     let sections = [
@@ -50,11 +48,16 @@ fn write_files(
     })
 }
 
-fn start_store(folder: &Path) -> Process {
-    let dir = folder.join("data");
-    let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir.to_str().unwrap()];
-    Process::start(folder, "store", &words)
+/// The same for processes that share a secret and no memory.
+fn write_network_files(folder: &Path, store: &Process, worker: &str) -> [String; 2] {
+    write_files(folder, store, worker, SECRET, NETWORK_ONLY)
 }
+
+fn start_store(folder: &Path) -> Process {
+    Process::start_dev(folder, "store", &[])
+}
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 const NETWORK_ONLY: &str = "enabled = false";
 
@@ -74,22 +77,14 @@ async fn a_gateway_that_sees_the_workers_socket_serves_hits_from_its_memory() {
 
 async fn serves_hits(folder: &Path, shm: &str, transport: &str) {
     let store = start_store(folder);
-    let [worker_file, gateway_file] =
-        write_files(folder, &store, &free_address(), "0123456789abcdef0123456789abcdef", shm);
+    let [worker_file, gateway_file] = write_files(folder, &store, &free_address(), SECRET, shm);
     let mut worker = Process::start(folder, "worker", &["worker", "--config", &worker_file]);
     let mut gateway = Process::start(folder, "gateway", &["gateway", "--config", &gateway_file]);
     let (access, secret) = dev_key(&folder.join("data"));
     let client = gateway.client(&access, &secret);
 
     let body: Vec<u8> = (0..5_000_000u32).map(|n| (n % 253) as u8).collect();
-    client
-        .put_object()
-        .bucket("demo")
-        .key("k")
-        .body(ByteStream::from(body.clone()))
-        .send()
-        .await
-        .unwrap();
+    put_object(&client, "demo", "k", body.clone()).await;
     let first = get_object(&client, "demo", "k").await;
     let second = get_object(&client, "demo", "k").await;
     assert!(first.body == body && second.body == body);
@@ -97,14 +92,7 @@ async fn serves_hits(folder: &Path, shm: &str, transport: &str) {
     assert!(second.head.contains(&format!("x-verbs3-transport: {transport}")), "{}", second.head);
 
     // What one gateway writes is never read as it was before.
-    client
-        .put_object()
-        .bucket("demo")
-        .key("k")
-        .body(ByteStream::from_static(b"new"))
-        .send()
-        .await
-        .unwrap();
+    put_object(&client, "demo", "k", b"new").await;
     assert_eq!(get_object(&client, "demo", "k").await.body, b"new");
 
     for process in [&worker, &gateway] {
@@ -125,13 +113,7 @@ async fn a_gateway_with_another_secret_reads_around_the_worker() {
     let folder = tempfile::tempdir().unwrap();
     let store = start_store(folder.path());
     let address = free_address();
-    let [worker_file, _] = write_files(
-        folder.path(),
-        &store,
-        &address,
-        "0123456789abcdef0123456789abcdef",
-        NETWORK_ONLY,
-    );
+    let [worker_file, _] = write_network_files(folder.path(), &store, &address);
     let _worker = Process::start(folder.path(), "worker", &["worker", "--config", &worker_file]);
     let [_, gateway_file] = write_files(
         folder.path(),
@@ -143,14 +125,7 @@ async fn a_gateway_with_another_secret_reads_around_the_worker() {
     let gateway = Process::start(folder.path(), "gateway", &["gateway", "--config", &gateway_file]);
     let (access, secret) = dev_key(&folder.path().join("data"));
     let direct = store.client(&access, &secret);
-    direct
-        .put_object()
-        .bucket("demo")
-        .key("k")
-        .body(ByteStream::from_static(b"bytes"))
-        .send()
-        .await
-        .unwrap();
+    put_object(&direct, "demo", "k", b"bytes").await;
     let answer = get_object(&gateway.client(&access, &secret), "demo", "k").await;
     assert_eq!((answer.status, answer.body.as_slice()), (200, &b"bytes"[..]));
     assert!(answer.head.contains("x-verbs3-cache: bypass"), "{}", answer.head);
@@ -162,13 +137,7 @@ fn a_port_in_use_is_named_with_its_setting() {
     let store = start_store(folder.path());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let [worker_file, gateway_file] = write_files(
-        folder.path(),
-        &store,
-        &address,
-        "0123456789abcdef0123456789abcdef",
-        NETWORK_ONLY,
-    );
+    let [worker_file, gateway_file] = write_network_files(folder.path(), &store, &address);
     let worker = run(&["worker", "--config", &worker_file]);
     let gateway =
         run(&["gateway", "--config", &gateway_file, "--set", &format!("gateway.listen={address}")]);
@@ -192,13 +161,7 @@ fn a_port_in_use_is_named_with_its_setting() {
 fn a_network_device_that_is_not_there_is_named_with_its_setting() {
     let folder = tempfile::tempdir().unwrap();
     let store = start_store(folder.path());
-    let [worker_file, gateway_file] = write_files(
-        folder.path(),
-        &store,
-        &free_address(),
-        "0123456789abcdef0123456789abcdef",
-        NETWORK_ONLY,
-    );
+    let [worker_file, gateway_file] = write_network_files(folder.path(), &store, &free_address());
     for setting in [
         "gateway.bind_device",
         "gateway.admin_bind_device",
@@ -221,13 +184,7 @@ async fn every_role_can_be_bound_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let store = start_store(folder.path());
     let address = free_address();
-    let [worker_file, gateway_file] = write_files(
-        folder.path(),
-        &store,
-        &address,
-        "0123456789abcdef0123456789abcdef",
-        NETWORK_ONLY,
-    );
+    let [worker_file, gateway_file] = write_network_files(folder.path(), &store, &address);
     let device = |setting: &str| format!("{setting}=lo");
     let set = |role: &str| {
         ["bind_device", "admin_bind_device"].map(|field| device(&format!("{role}.{field}")))
@@ -241,14 +198,7 @@ async fn every_role_can_be_bound_to_a_device() {
     let gateway = Process::start(folder.path(), "gateway", &gateway);
     let (access, secret) = dev_key(&folder.path().join("data"));
     let direct = store.client(&access, &secret);
-    direct
-        .put_object()
-        .bucket("demo")
-        .key("k")
-        .body(ByteStream::from_static(b"bytes"))
-        .send()
-        .await
-        .unwrap();
+    put_object(&direct, "demo", "k", b"bytes").await;
     let answer = get_object(&gateway.client(&access, &secret), "demo", "k").await;
     assert_eq!((answer.status, answer.body.as_slice()), (200, &b"bytes"[..]));
     assert!(answer.head.contains("x-verbs3-transport: tcp"), "{}", answer.head);
@@ -259,7 +209,7 @@ async fn every_role_can_be_bound_to_a_device() {
 #[tokio::test]
 async fn a_gateway_whose_store_is_another_one_shares_nothing_with_the_workers() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let (worker, secret) = (free_address(), "0123456789abcdef0123456789abcdef");
+    let (worker, secret) = (free_address(), SECRET);
     let stores = folders.each_ref().map(|folder| start_store(folder.path()));
     let files = [0, 1]
         .map(|at| write_files(folders[at].path(), &stores[at], &worker, secret, NETWORK_ONLY));
@@ -275,8 +225,7 @@ async fn a_gateway_whose_store_is_another_one_shares_nothing_with_the_workers() 
     let body = |at: usize, round: usize| format!("version {round} at store {at}").into_bytes();
     for round in 0..3 {
         for (at, client) in clients.iter().enumerate() {
-            let put = client.put_object().bucket("demo").key("k");
-            put.body(ByteStream::from(body(at, round))).send().await.unwrap();
+            put_object(client, "demo", "k", body(at, round)).await;
         }
         for _ in 0..2 {
             for (at, client) in clients.iter().enumerate() {

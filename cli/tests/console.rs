@@ -10,8 +10,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use aws_sdk_s3::primitives::ByteStream;
-use processes::{Process, dev_key, free_address, get, get_object, text, verbs3};
+use processes::{
+    Process, dev_key, free_address, get, get_object, mount_of_all, put_object, text, verbs3,
+};
 
 const SECRET: &str = "a secret of thirty-two characters or more";
 const PASSWORD: &str = "a password of some length";
@@ -37,18 +38,12 @@ fn make_entry(role: &str) -> String {
 
 impl Cluster {
     fn start(folder: &Path, console: &str) -> Self {
-        let data = folder.join("data");
-        let words =
-            ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
-        let store = Process::start(folder, "store", &words);
-        let (access, key) = dev_key(&data);
+        let store = Process::start_dev(folder, "store", &[]);
+        let (access, key) = dev_key(&folder.join("data"));
+        let mount = mount_of_all(&store, (&access, &key));
         let (address, listen) = (free_address(), free_address());
         let shared = format!(
-            "[cluster]\nreplicas = 1\nsecret = \"{SECRET}\"\ncoordinators = [\"http://{address}\"]\n\
-             [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\ncredentials = {{ kind = \
-             \"static\", access_key_id = \"{access}\", secret_access_key = \"{key}\" }}\n\
-             [[mount]]\nname = \"*\"\nufs = \"store\"\n",
-            store.listen
+            "[cluster]\nreplicas = 1\nsecret = \"{SECRET}\"\ncoordinators = [\"http://{address}\"]\n{mount}"
         );
         let start = |name: &str, section: String| {
             let file = folder.join(format!("{name}.toml"));
@@ -75,7 +70,7 @@ impl Cluster {
             "gateway",
             format!(
                 "listen = \"127.0.0.1:0\"\n{admin}\n{memory}\nidentities = \"{}\"\n",
-                data.join("identities.toml").display()
+                folder.join("data/identities.toml").display()
             ),
         );
         Self { _store: store, coordinator, worker, gateway, url: address }
@@ -167,8 +162,7 @@ async fn what_a_gateway_and_a_worker_do_shows_in_the_console() {
     cluster.until_page(&cookie, "/console", |page| page.contains("The cluster is well"));
     let (access, key) = dev_key(&folder.path().join("data"));
     let client = cluster.gateway.client(&access, &key);
-    let body = ByteStream::from(vec![7; 3 << 20]);
-    client.put_object().bucket("demo").key("k").body(body).send().await.unwrap();
+    put_object(&client, "demo", "k", vec![7; 3 << 20]).await;
     for _ in 0..3 {
         assert_eq!(get_object(&client, "demo", "k").await.body.len(), 3 << 20);
     }

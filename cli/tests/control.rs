@@ -8,8 +8,7 @@ use std::path::Path;
 use std::process::Output;
 
 use aws_sdk_s3::Client;
-use aws_sdk_s3::primitives::ByteStream;
-use processes::{Process, dev_key, get, get_object, text, verbs3};
+use processes::{Process, dev_key, get, get_object, put_object, text, verbs3};
 
 const OBJECTS: usize = 12;
 const BYTES: usize = 300_000;
@@ -58,15 +57,7 @@ fn content(number: usize) -> Vec<u8> {
 }
 
 async fn put(client: &Client, number: usize) {
-    let body = ByteStream::from(content(number));
-    client
-        .put_object()
-        .bucket("demo")
-        .key(format!("set/{number:02} x"))
-        .body(body)
-        .send()
-        .await
-        .unwrap();
+    put_object(client, "demo", &format!("set/{number:02} x"), content(number)).await;
 }
 
 #[tokio::test]
@@ -243,15 +234,7 @@ async fn what_was_changed_past_the_gateway_is_seen_when_that_is_said() {
     let read =
         async |number: usize| get_object(&client, "demo", &format!("set/{number:02} x")).await.body;
     let change = async |number: usize, to: usize| {
-        let body = ByteStream::from(content(to));
-        direct
-            .put_object()
-            .bucket("demo")
-            .key(format!("set/{number:02} x"))
-            .body(body)
-            .send()
-            .await
-            .unwrap();
+        put_object(&direct, "demo", &format!("set/{number:02} x"), content(to)).await;
     };
     for number in 0..4 {
         change(number, number).await;

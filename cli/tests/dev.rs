@@ -9,17 +9,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::presigning::PresigningConfig;
-use aws_sdk_s3::primitives::ByteStream;
-use processes::{Process, dev_key, get, get_object, run, text, verbs3};
+use processes::{Process, dev_key, get, get_object, put_object, run, text, verbs3};
 
 fn start(folder: &Path, words: &[&str]) -> Process {
-    let dir = folder.join("data");
-    let dir = dir.to_str().unwrap();
     // Of three workers, each one has room for an object of 9 MB, which lies with one of them.
     let small = ["--set", "worker.memory.capacity=96MiB", "--set", "gateway.memory.capacity=32MiB"];
-    let words = [&["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir], &small[..], words]
-        .concat();
-    Process::start(folder, "dev", &words)
+    Process::start_dev(folder, "dev", &[&small[..], words].concat())
 }
 
 #[tokio::test]
@@ -29,23 +24,9 @@ async fn objects_and_credentials_outlive_a_restart() {
     let (access, secret) = dev_key(&folder.path().join("data"));
     let client = dev.client(&access, &secret);
     let body: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
-    client
-        .put_object()
-        .bucket("demo")
-        .key("a/b")
-        .body(ByteStream::from(body.clone()))
-        .send()
-        .await
-        .unwrap();
+    put_object(&client, "demo", "a/b", body.clone()).await;
     client.create_bucket().bucket("another").send().await.unwrap();
-    client
-        .put_object()
-        .bucket("another")
-        .key("x")
-        .body(ByteStream::from_static(b"y"))
-        .send()
-        .await
-        .unwrap();
+    put_object(&client, "another", "x", b"y").await;
     assert_eq!(dev.end(), Some(0));
 
     let dev = start(folder.path(), &[]);
@@ -66,14 +47,7 @@ async fn a_second_read_is_a_hit_from_shared_memory_with_any_number_of_workers() 
         let (access, secret) = dev_key(&folder.path().join("data"));
         let client = dev.client(&access, &secret);
         let body = vec![7; 9_000_000];
-        client
-            .put_object()
-            .bucket("demo")
-            .key("k")
-            .body(ByteStream::from(body.clone()))
-            .send()
-            .await
-            .unwrap();
+        put_object(&client, "demo", "k", body.clone()).await;
         let first = get_object(&client, "demo", "k").await;
         assert!(first.head.contains("x-verbs3-cache: miss"), "{}", first.head);
         let second = get_object(&client, "demo", "k").await;

@@ -10,8 +10,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
-use aws_sdk_s3::primitives::ByteStream;
-use processes::{Process, dev_key, free_address, get, get_object, run, text, verbs3};
+use processes::{
+    Process, dev_key, free_address, get, get_object, mount_of_all, put_object, run, text, verbs3,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -36,12 +37,9 @@ impl Cluster {
             .unwrap_or_else(rand::random::<u64>);
         println!("SEED={seed}");
         let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("data");
-        let words =
-            ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
-        let store = Process::start(folder.path(), "store", &words);
+        let store = Process::start_dev(folder.path(), "store", &[]);
         let address = free_address();
-        let key = dev_key(&data);
+        let key = dev_key(&folder.path().join("data"));
         let mut cluster = Self {
             folder,
             store,
@@ -61,11 +59,9 @@ impl Cluster {
 
     fn write_files(&self, capacity: &str) {
         let shared = format!(
-            "[cluster]\nsecret = \"0123456789abcdef0123456789abcdef\"\nworkers = [{{ id = \"w0\", address = \"{}\" }}]\nworkers_fixed = true\n\
-             [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
-             credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n\
-             [[mount]]\nname = \"*\"\nufs = \"store\"\n",
-            self.address, self.store.listen, self.key.0, self.key.1
+            "[cluster]\nsecret = \"0123456789abcdef0123456789abcdef\"\nworkers = [{{ id = \"w0\", address = \"{}\" }}]\nworkers_fixed = true\n{}",
+            self.address,
+            mount_of_all(&self.store, (&self.key.0, &self.key.1))
         );
         let worker = format!(
             "[worker]\nid = \"w0\"\nlisten = \"{}\"\nadmin_listen = \"127.0.0.1:0\"\nmemory = {{ capacity = \"32MiB\" }}\n\
@@ -120,14 +116,7 @@ impl Cluster {
         self.rng.fill(&mut body[..]);
         let (key, content) = &mut self.objects[number];
         content.clone_from(&body);
-        client
-            .put_object()
-            .bucket("demo")
-            .key(&*key)
-            .body(ByteStream::from(body))
-            .send()
-            .await
-            .unwrap();
+        put_object(client, "demo", key, body).await;
     }
 
     /// Reads all objects, compares them, and says how many answers were hits.
@@ -373,36 +362,18 @@ async fn a_failing_or_hanging_disk_is_left_and_costs_no_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dev_keeps_what_it_cached_when_asked_to() {
     let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data");
-    let words = [
-        "dev",
-        "--no-demo",
-        "--listen",
-        "127.0.0.1:0",
-        "--dir",
-        data.to_str().unwrap(),
-        "--workers",
-        "2",
-    ];
     let sizes =
         ["worker.memory.capacity=128MiB", "gateway.memory.capacity=32MiB", "dev.disk=64MiB"];
-    let words: Vec<&str> =
-        words.into_iter().chain(sizes.iter().flat_map(|size| ["--set", *size])).collect();
+    let mut words = vec!["--workers", "2"];
+    words.extend(sizes.iter().flat_map(|size| ["--set", *size]));
     let body: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
-    let mut dev = Process::start(folder.path(), "dev", &words);
-    let (access, secret) = dev_key(&data);
+    let mut dev = Process::start_dev(folder.path(), "dev", &words);
+    let (access, secret) = dev_key(&folder.path().join("data"));
     let client = dev.client(&access, &secret);
-    client
-        .put_object()
-        .bucket("demo")
-        .key("k")
-        .body(ByteStream::from(body.clone()))
-        .send()
-        .await
-        .unwrap();
+    put_object(&client, "demo", "k", body.clone()).await;
     assert!(get_object(&client, "demo", "k").await.body == body);
     assert_eq!(dev.end(), Some(0));
-    let dev = Process::start(folder.path(), "dev", &words);
+    let dev = Process::start_dev(folder.path(), "dev", &words);
     let answer = get_object(&dev.client(&access, &secret), "demo", "k").await;
     assert!(answer.body == body && answer.head.contains("x-verbs3-cache: hit"), "{}", answer.head);
     assert_eq!(metric(&dev, "verbs3_worker_filled_bytes_total", ""), 0.0);

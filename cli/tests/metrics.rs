@@ -11,9 +11,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use aws_sdk_s3::primitives::ByteStream;
 use described_metrics::{describe_metrics, describe_tables};
-use processes::{Process, dev_key, get, get_object, text};
+use processes::{Process, dev_key, get, get_object, put_object, text};
 use verbs3_metrics::{LabelValue, MetricDescription, MetricsTableDescription};
 
 const HEAD: &str = "# Metrics
@@ -133,20 +132,11 @@ fn every_metric_has_a_name_of_its_own() {
 #[tokio::test]
 async fn a_process_shows_what_the_tables_say() {
     let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("data");
-    let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir.to_str().unwrap()];
     let small = ["--set", "worker.memory.capacity=32MiB", "--set", "gateway.memory.capacity=32MiB"];
-    let dev = Process::start(folder.path(), "dev", &[&words[..], &small[..]].concat());
-    let (access, secret) = dev_key(&dir);
+    let dev = Process::start_dev(folder.path(), "dev", &small);
+    let (access, secret) = dev_key(&folder.path().join("data"));
     let client = dev.client(&access, &secret);
-    client
-        .put_object()
-        .bucket("demo")
-        .key("k")
-        .body(ByteStream::from_static(b"body"))
-        .send()
-        .await
-        .unwrap();
+    put_object(&client, "demo", "k", b"body").await;
     get_object(&client, "demo", "k").await;
     get_object(&client, "demo", "k").await;
 

@@ -10,8 +10,9 @@ use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
-use aws_sdk_s3::primitives::ByteStream;
-use processes::{Process, dev_key, free_address, get, get_object, text, verbs3};
+use processes::{
+    Process, dev_key, free_address, get, get_object, mount_of_all, put_object, text, verbs3,
+};
 use verbs3_coordinator_client::proof::{
     ClusterSecret, ProofRecipient, ProvenRequest, RECIPIENT_HEADER, REQUEST_HEADER, wall_clock_ms,
 };
@@ -53,10 +54,9 @@ impl Bed {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         let data = at.join("data");
-        let words =
-            ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
-        let store = Process::start(at, "store", &words);
+        let store = Process::start_dev(at, "store", &[]);
         let (access, key) = dev_key(&data);
+        let mount = mount_of_all(&store, (&access, &key));
         let addresses = [free_address(), free_address()];
         let address = free_address();
         let members = match registered {
@@ -68,11 +68,7 @@ impl Bed {
             ),
         };
         let shared = format!(
-            "[cluster]\nsecret = \"{SECRET}\"\n{members}\n\
-             [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
-             credentials = {{ kind = \"static\", access_key_id = \"{access}\", secret_access_key = \"{key}\" }}\n\
-             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"1h\"\n",
-            store.listen
+            "[cluster]\nsecret = \"{SECRET}\"\n{members}\n{mount}attributes_ttl = \"1h\"\n"
         );
         let section = format!(
             "{shared}[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\n\
@@ -157,9 +153,8 @@ impl Bed {
     /// all.
     async fn put(&self, count: usize, bytes: usize) -> usize {
         for number in 0..count {
-            let body = ByteStream::from(content(number, bytes));
             let key = format!("set/{number:03}");
-            self.client.put_object().bucket("demo").key(key).body(body).send().await.unwrap();
+            put_object(&self.client, "demo", &key, content(number, bytes)).await;
         }
         count * bytes
     }

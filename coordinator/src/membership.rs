@@ -161,11 +161,6 @@ impl MembershipController {
         &self.document
     }
 
-    /// Returns the options that this leader was created with.
-    pub fn cluster_options(&self) -> &ClusterOptions {
-        &self.options
-    }
-
     /// Renews the lease of a live worker, which reports its active and its prepared epoch.
     pub fn renew_lease(
         &mut self,

@@ -29,8 +29,7 @@ use verbs3_certificates::NodeRole;
 use verbs3_metrics::MetricLabel;
 
 pub use transport_error::{
-    CallRefusal, LossCause, NoReplyCause, ProtocolBreach, ReplyDefect, TransportError,
-    UnreachableCause,
+    CallRefusal, LossCause, NoReplyCause, ProtocolBreach, TransportError, UnreachableCause,
 };
 
 use crate::landing::Landing;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+mod cluster_builder;
 pub mod content;
 mod failure;
 pub mod history;
@@ -18,4 +19,5 @@ pub mod seed;
 pub mod spread;
 pub mod starved;
 
-pub use cluster::{Cluster, Gateway, Section};
+pub use cluster::{Cluster, Gateway};
+pub use cluster_builder::{ClusterBuilder, Section};

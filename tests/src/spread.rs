@@ -11,9 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use crate::cluster::{
-    ACCESS_KEY, CLUSTER_SECRET, EAGER_LEASES, Gateway, SECRET_KEY, client, store_config,
-};
+use crate::cluster::{ACCESS_KEY, CLUSTER_SECRET, EAGER_LEASES, Gateway, SECRET_KEY, client};
+use crate::cluster_builder::store_config;
 use crate::failure;
 use crate::hosts::Network;
 use crate::process::{self, START_WITHIN, binary, ready};

@@ -7,18 +7,17 @@ use std::time::Duration;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
-use verbs3_tests::cluster::Builder;
 use verbs3_tests::metrics::eventually;
 use verbs3_tests::proxy::{Fault, Op};
 use verbs3_tests::reading::{self, Seen};
-use verbs3_tests::{Cluster, Section, content};
+use verbs3_tests::{Cluster, ClusterBuilder, Section, content};
 
 const PAGE: usize = 256 << 10;
 const BLOCK: usize = 4 << 20;
 const WORKERS: usize = 3;
 
 /// Patient, so that a slow machine is no fault.
-fn builder(staged_max: &str) -> Builder {
+fn builder(staged_max: &str) -> ClusterBuilder {
     let bounds = "[gateway.populate]\ncommit_wait_max = \"10s\"\nstage_wait_max = \"1m\"";
     Cluster::builder()
         .gateways(2)

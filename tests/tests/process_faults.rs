@@ -7,17 +7,16 @@ use std::time::Duration;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::BytesMut;
-use verbs3_tests::cluster::Builder;
 use verbs3_tests::metrics::eventually;
 use verbs3_tests::proxy::{Fault, Op};
 use verbs3_tests::reading::{self, Seen};
-use verbs3_tests::{Cluster, Section, content};
+use verbs3_tests::{Cluster, ClusterBuilder, Section, content};
 
 const MIB: usize = 1 << 20;
 const LENGTH: usize = 40 * MIB + 3;
 const SOON: Duration = Duration::from_secs(120);
 
-fn builder() -> Builder {
+fn builder() -> ClusterBuilder {
     Cluster::builder().workers(2).settings(
         Section::Gateway,
         "[gateway.tier]\nfirst_progress = \"500ms\"\nidle = \"1s\"\nhedge_after = \"100ms\"\nannounce_deadline = \"30s\"\n\
@@ -34,7 +33,7 @@ struct Bed {
 }
 
 impl Bed {
-    async fn start(builder: Builder) -> Self {
+    async fn start(builder: ClusterBuilder) -> Self {
         let cluster = builder.start().await.unwrap();
         let bucket = cluster.bucket("processes").await.unwrap();
         Self { cluster, bucket }

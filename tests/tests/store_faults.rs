@@ -7,26 +7,25 @@ use std::time::{Duration, Instant};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::types::ChecksumMode;
 use bytes::BytesMut;
-use verbs3_tests::cluster::Builder;
 use verbs3_tests::metrics::eventually;
 use verbs3_tests::proxy::{Fault, Op};
 use verbs3_tests::reading::{self, Seen};
-use verbs3_tests::{Cluster, Section, content};
+use verbs3_tests::{Cluster, ClusterBuilder, Section, content};
 
 const MIB: usize = 1 << 20;
 
 /// Tries again soon; otherwise as configured by default, so that a slow machine is no fault.
-fn builder() -> Builder {
+fn builder() -> ClusterBuilder {
     build_with("", "20s")
 }
 
 /// Impatient, so that a test of patience ends.
-fn impatient() -> Builder {
+fn impatient() -> ClusterBuilder {
     let deadlines = "[ufs.deadlines]\nconnect = \"1s\"\nfirst_byte = \"1s\"\nanswer = \"3s\"\nidle_body = \"1s\"\n";
     build_with(deadlines, "2s")
 }
 
-fn build_with(deadlines: &str, resume_wait_max: &str) -> Builder {
+fn build_with(deadlines: &str, resume_wait_max: &str) -> ClusterBuilder {
     Cluster::builder()
         .faulty_store()
         .settings(
@@ -49,7 +48,7 @@ struct Bed {
 }
 
 impl Bed {
-    async fn start(builder: Builder) -> Self {
+    async fn start(builder: ClusterBuilder) -> Self {
         let cluster = builder.start().await.unwrap();
         let bucket = cluster.bucket("faults").await.unwrap();
         let client = reading::once(&cluster.gateways()[0].client);

@@ -10,9 +10,8 @@ use aws_sdk_s3::presigning::PresigningConfig;
 use rand::RngExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use verbs3_tests::cluster::Builder;
 use verbs3_tests::metrics::eventually;
-use verbs3_tests::{Cluster, Section, reading, seed};
+use verbs3_tests::{Cluster, ClusterBuilder, Section, reading, seed};
 
 const MIB: usize = 1 << 20;
 const SOON: Duration = Duration::from_secs(120);
@@ -24,7 +23,7 @@ struct Bed {
 }
 
 impl Bed {
-    async fn start(builder: Builder) -> Self {
+    async fn start(builder: ClusterBuilder) -> Self {
         let cluster = builder.start().await.unwrap();
         let bucket = cluster.bucket("wire").await.unwrap();
         let client = reading::once(&cluster.gateways()[0].client);

@@ -2,6 +2,7 @@
 //! prints a plan, writes a configuration. `formulas` computes; this asks and shows.
 
 mod capacity_input;
+mod capacity_plan;
 mod configuration_file;
 mod findings;
 mod formulas;

@@ -9,16 +9,15 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use prometheus::Registry;
 use serde::de::DeserializeOwned;
-use tokio_util::sync::CancellationToken;
 use verbs3_config::RootSettings;
 use verbs3_coordinator_client::AskError;
 use verbs3_coordinator_client::api::{CoordinatorRefusal, CoordinatorRefusalKind};
-use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
+use verbs3_gateway::ReadinessCheck;
 use verbs3_kubernetes::metrics::ControllerMetrics;
 use verbs3_kubernetes::{PreloadController, PreloadGateway, PreloadGatewayError, PreloadKey};
 use verbs3_preload::api::{JobView, PreloadJobSpec};
 
-use super::admin_limits::admin_limits;
+use super::admin_server::AdminServer;
 use super::listen_endpoint::ListenEndpoint;
 use crate::command::preload::jobs_client::EndpointClient;
 use crate::process::RunningProcess;
@@ -31,13 +30,9 @@ pub async fn run_controller(config: RootSettings, started: RunningProcess) -> an
     let settings = config.controller;
     let endpoint = settings.endpoint.as_deref().context("controller.endpoint is missing")?;
     let gateway = SignedGateway::new(endpoint, settings.region.clone())?;
-    let admin_socket = ListenEndpoint {
-        address: settings.admin_listen,
-        address_setting: "controller.admin_listen",
-        device: None,
-        device_setting: "",
-    }
-    .open_listener()?;
+    let admin_socket =
+        ListenEndpoint::over_any_device(settings.admin_listen, "controller.admin_listen")
+            .open_listener()?;
     let admin_address = admin_socket.local_addr()?;
     let registry = Registry::new();
     let metrics = Arc::new(ControllerMetrics::new(&registry)?);
@@ -50,17 +45,10 @@ pub async fn run_controller(config: RootSettings, started: RunningProcess) -> an
             false => Err("can't be listed".to_owned()),
         }),
     ];
-    let (over, limits) = (CancellationToken::new(), admin_limits(&config.process));
-    let metrics = Arc::new(AdminMetrics::new(&registry)?);
-    // Joined below, once all else has ended.
-    let admin = tokio::spawn(
-        AdminEndpoints { registry, readiness, stop: over.clone(), limits, metrics }
-            .serve_endpoints(admin_socket),
-    );
+    let admin = AdminServer::start(admin_socket, registry, readiness, &config.process)?;
     started.signal_ready(admin_address, Some(admin_address))?;
     controller.follow_resources(started.stop.clone()).await;
-    over.cancel();
-    admin.await.context("the admin endpoints ended badly")
+    admin.shutdown().await
 }
 
 /// The endpoint of the configuration, asked with the key of each resource.

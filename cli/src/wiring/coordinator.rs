@@ -18,9 +18,9 @@ use verbs3_coordinator::{
     CoordinatorStoreKind, CoordinatorStoreSettings,
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
-use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
+use verbs3_gateway::ReadinessCheck;
 
-use super::admin_limits::admin_limits;
+use super::admin_server::AdminServer;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::preload::PreloadWiring;
 use super::trusted_cluster::TrustedCluster;
@@ -53,7 +53,8 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
     let cluster = TrustedCluster::load(cluster)?;
     cluster.require_certificate(NodeRole::Coordinator, None)?;
     let followed = cluster.follow_files(&registry, CancellationToken::new())?;
-    let socket = listen_endpoint(coordinator.listen, "coordinator.listen").open_listener()?;
+    let open = |address, setting| ListenEndpoint::over_any_device(address, setting).open_listener();
+    let socket = open(coordinator.listen, "coordinator.listen")?;
     let listen = socket.local_addr()?;
     let store = open_store(&coordinator.store).await?;
     let options = coordinator_options(&coordinator, &cluster, listen)?;
@@ -61,8 +62,7 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         started.stop.run_until_cancelled(create_coordinator(options, store, &registry)).await;
     let Some(made) = made else { return Ok(()) };
     let serving = made?;
-    let admin_socket =
-        listen_endpoint(coordinator.admin_listen, "coordinator.admin_listen").open_listener()?;
+    let admin_socket = open(coordinator.admin_listen, "coordinator.admin_listen")?;
     let admin_address = admin_socket.local_addr()?;
     let preload = &coordinator.preload;
     let own = format!("{}://{}", cluster.tls.url_scheme(), loopback_address(listen));
@@ -88,13 +88,7 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         ReadinessCheck::until_shutdown(started.stop.clone()),
         ReadinessCheck::new("map", move || ready.is_ready()),
     ];
-    let (over, limits) = (CancellationToken::new(), admin_limits(&process));
-    let metrics = Arc::new(AdminMetrics::new(&registry)?);
-    // Joined below, once all else has ended.
-    let admin = tokio::spawn(
-        AdminEndpoints { registry, readiness, stop: over.clone(), limits, metrics }
-            .serve_endpoints(admin_socket),
-    );
+    let admin = AdminServer::start(admin_socket, registry, readiness, &process)?;
     started.signal_ready(listen, Some(admin_address))?;
     started.stop.cancelled().await;
     serving.shutdown().await;
@@ -102,12 +96,7 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         beside.shutdown().await?;
     }
     followed.shutdown().await?;
-    over.cancel();
-    admin.await.context("the admin endpoints ended badly")
-}
-
-fn listen_endpoint(address: SocketAddr, address_setting: &str) -> ListenEndpoint<'_> {
-    ListenEndpoint { address, address_setting, device: None, device_setting: "" }
+    admin.shutdown().await
 }
 
 /// Waits for a store that is away: coordinators and etcd may be started in any order.

@@ -1,6 +1,5 @@
 //! The gateway process, and the part of it that the development process shares.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +10,23 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use verbs3_certificates::NodeRole;
 use verbs3_client::CacheTierClient;
-use verbs3_config::{AttributesTtl, CoherenceSetting, MountSettings, RootSettings};
+use verbs3_config::RootSettings;
 use verbs3_coordinator_client::api::ActivityRole;
 use verbs3_gateway::auth::IdentityStore;
-use verbs3_gateway::mount::{self, AttributeFreshness, MountTable};
 use verbs3_gateway::{
     GatewayParts, GatewaySettings, GatewayTlsSettings, HttpListener, ReadinessCheck, TlsFiles,
 };
 use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
-use verbs3_ufs::Ufs;
 
 use super::activity_reporter::ActivityReporter;
-use super::admin_limits::admin_limits;
+use super::admin_server::admin_limits;
 use super::listen_endpoint::ListenEndpoint;
 use super::preload_jobs::CoordinatorJobs;
 use super::tier::{WorkerConnector, host_name};
 use super::trusted_cluster::TrustedCluster;
-use super::{cluster_geometry, coordinator_client, followers, map_arena, relay, stores, tier};
+use super::{
+    cluster_geometry, coordinator_client, followers, map_arena, mounts, relay, stores, tier,
+};
 use crate::process::RunningProcess;
 
 /// Who knows no worker after so long is told so: more than an election and a join take.
@@ -94,7 +93,7 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     let source = TelemetrySource { service: "verbs3-gateway", instance: &instance };
     let exported = TelemetryHandle::start(&telemetry, source, &registry)?;
     let parts = GatewayParts {
-        mounts: build_mounts(&mount, &stores)?,
+        mounts: mounts::build_gateway_mounts(&mount, &stores)?,
         identities,
         preload: CoordinatorJobs::for_gateway(coordinator_client::build_client(&cluster)),
         admin_limits: admin_limits(&process),
@@ -202,70 +201,6 @@ fn workers_are_up(tier: Arc<CacheTierClient>) -> ReadinessCheck {
 fn tls_files(tls: &GatewayTlsSettings) -> Option<TlsFiles> {
     let GatewayTlsSettings { certificate, key } = tls;
     Some(TlsFiles { certificate: certificate.clone()?, key: key.clone()? })
-}
-
-/// The mount table.
-pub fn build_mounts(
-    list: &[MountSettings],
-    stores: &HashMap<String, Ufs>,
-) -> anyhow::Result<MountTable> {
-    let mut named = Vec::new();
-    let mut whole = None;
-    for mount in list {
-        let made = build_mount(mount, stores)?;
-        if mount.is_wildcard() {
-            whole = Some(made);
-        } else {
-            named.push(made);
-        }
-    }
-    let mounts = MountTable::new(named)?;
-    Ok(match whole {
-        Some(pattern) => mounts.with_open(pattern),
-        None => mounts,
-    })
-}
-
-fn build_mount(
-    mount: &MountSettings,
-    stores: &HashMap<String, Ufs>,
-) -> anyhow::Result<mount::MountedBucket> {
-    let MountSettings {
-        name,
-        ufs,
-        bucket: _,
-        prefix,
-        attributes_ttl,
-        absence_ttl,
-        coherence,
-        read_only,
-        cached,
-        populate_on_write: _,
-        populate_max: _,
-    } = mount;
-    let ufs = stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;
-    // Of a mount of a whole store, neither is used.
-    let bucket = mount.ufs_bucket().unwrap_or(name).to_owned();
-    Ok(mount::MountedBucket {
-        name: name.clone(),
-        volume: verbs3_protocol::ObjectVolume::new(ufs.store_name(), &bucket),
-        ufs: ufs.clone(),
-        bucket,
-        prefix: prefix.clone(),
-        attributes: match attributes_ttl {
-            AttributesTtl::AlwaysAsk => AttributeFreshness::AlwaysAsk,
-            AttributesTtl::For(ttl) => AttributeFreshness::Ttl(*ttl),
-            AttributesTtl::Immutable => AttributeFreshness::Immutable,
-        },
-        absence_ttl: absence_ttl.0,
-        coherence: match coherence {
-            CoherenceSetting::Strict => mount::WriteCoherence::Strict,
-            CoherenceSetting::Ttl => mount::WriteCoherence::Ttl,
-        },
-        read_only: *read_only,
-        cached: *cached,
-        populate_bytes_max: mount.populate_bytes_max(),
-    })
 }
 
 #[cfg(test)]

@@ -25,7 +25,12 @@ pub struct ListenEndpoint<'a> {
     pub device_setting: &'a str,
 }
 
-impl ListenEndpoint<'_> {
+impl<'a> ListenEndpoint<'a> {
+    /// An endpoint that answers over any device.
+    pub fn over_any_device(address: SocketAddr, address_setting: &'a str) -> Self {
+        Self { address, address_setting, device: None, device_setting: "" }
+    }
+
     /// Listens, or says which setting to change. Needs a tokio runtime.
     pub fn open_listener(&self) -> anyhow::Result<TcpListener> {
         let Self { address, address_setting, .. } = self;

@@ -1,6 +1,6 @@
 //! What a coordinator needs to run preload jobs: stores, mounts, and the way to the workers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -8,16 +8,16 @@ use prometheus::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::{CacheTierClient, TierSettings};
-use verbs3_config::{AttributesTtl, MemorySettings, MountSettings};
+use verbs3_config::{MemorySettings, MountSettings};
 use verbs3_coordinator::PreloadSetup;
 use verbs3_preload::metrics::PreloadMetrics;
-use verbs3_preload::{CoordinatorPreloadSettings, PreloadMountTable, PreloadOptions};
+use verbs3_preload::{CoordinatorPreloadSettings, PreloadOptions};
 use verbs3_rdma::settings::{PeerSettings, TcpSettings, VerbsSettings};
 use verbs3_ufs::{Ufs, UfsSettings};
 
 use super::tier::WorkerConnector;
 use super::trusted_cluster::TrustedCluster;
-use super::{cluster_geometry, coordinator_client, followers, map_arena, stores, tier};
+use super::{cluster_geometry, coordinator_client, followers, map_arena, mounts, stores, tier};
 
 /// The settings that preload jobs are made of.
 pub struct PreloadWiring<'a> {
@@ -99,50 +99,8 @@ pub fn build_preload(
     Ok(PreloadSetup {
         options: PreloadOptions::new(preload.clone()),
         tier,
-        mounts: Arc::new(mount_table(mounts, stores)?),
+        mounts: Arc::new(mounts::build_preload_mounts(mounts, stores)?),
         metrics: PreloadMetrics::new(registry)
             .context("can't register the metrics of preload jobs")?,
     })
-}
-
-fn mount_table(
-    list: &[MountSettings],
-    stores: &HashMap<String, Ufs>,
-) -> anyhow::Result<PreloadMountTable> {
-    let (mut named, mut whole) = (BTreeMap::new(), None);
-    for mount in list {
-        let MountSettings {
-            name,
-            ufs,
-            bucket: _,
-            prefix,
-            attributes_ttl,
-            absence_ttl: _,
-            coherence: _,
-            read_only: _,
-            cached,
-            populate_on_write: _,
-            populate_max: _,
-        } = mount;
-        let ufs =
-            stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;
-        let made = verbs3_preload::PreloadMount {
-            name: name.clone(),
-            ufs: ufs.clone(),
-            bucket: mount.ufs_bucket().unwrap_or(name).to_owned(),
-            prefix: prefix.clone(),
-            attributes_age_ms_max: match attributes_ttl {
-                AttributesTtl::AlwaysAsk => 0,
-                AttributesTtl::For(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX - 1),
-                AttributesTtl::Immutable => u64::MAX,
-            },
-            cached: *cached,
-        };
-        if mount.is_wildcard() {
-            whole = Some(made);
-        } else {
-            named.insert(name.clone(), Arc::new(made));
-        }
-    }
-    Ok(PreloadMountTable { named, whole })
 }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use prometheus::Registry;
-use tokio_util::sync::CancellationToken;
 use verbs3_certificates::{ListenerCertificates, TlsFiles};
 use verbs3_config::RootSettings;
-use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
+use verbs3_gateway::ReadinessCheck;
 use verbs3_kubernetes::WebhookServer;
 use verbs3_kubernetes::metrics::WebhookMetrics;
 
-use super::admin_limits::admin_limits;
+use super::admin_server::AdminServer;
 use super::listen_endpoint::ListenEndpoint;
 use crate::process::RunningProcess;
 
@@ -24,10 +23,7 @@ pub async fn run_webhook(config: RootSettings, started: RunningProcess) -> anyho
         key: key.context("webhook.tls.key is missing")?,
     };
     let certificates = ListenerCertificates::read(&files, &["http/1.1"])?;
-    let open = |address, address_setting| {
-        ListenEndpoint { address, address_setting, device: None, device_setting: "" }
-            .open_listener()
-    };
+    let open = |address, setting| ListenEndpoint::over_any_device(address, setting).open_listener();
     let socket = open(settings.listen, "webhook.listen")?;
     let admin_socket = open(settings.admin_listen, "webhook.admin_listen")?;
     let addresses = (socket.local_addr()?, admin_socket.local_addr()?);
@@ -38,17 +34,10 @@ pub async fn run_webhook(config: RootSettings, started: RunningProcess) -> anyho
         metrics: Arc::new(WebhookMetrics::new(&registry)?),
         stop: started.stop.clone(),
     };
-    let (over, limits) = (CancellationToken::new(), admin_limits(&config.process));
-    let metrics = Arc::new(AdminMetrics::new(&registry)?);
     let readiness = vec![ReadinessCheck::until_shutdown(started.stop.clone())];
-    // Joined below, once all else has ended.
-    let admin = tokio::spawn(
-        AdminEndpoints { registry, readiness, stop: over.clone(), limits, metrics }
-            .serve_endpoints(admin_socket),
-    );
+    let admin = AdminServer::start(admin_socket, registry, readiness, &config.process)?;
     started.signal_ready(addresses.0, Some(addresses.1))?;
     // Ends once every connection has: each has a deadline.
     server.serve_reviews(socket).await;
-    over.cancel();
-    admin.await.context("the admin endpoints ended badly")
+    admin.shutdown().await
 }

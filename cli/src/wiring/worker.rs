@@ -14,13 +14,13 @@ use verbs3_coordinator_client::WorkerLeaseKeeper;
 use verbs3_coordinator_client::api::{
     ActivityRole, WorkerIncarnation, WorkerRegistration, WorkerTierCapacity,
 };
-use verbs3_gateway::{AdminEndpoints, AdminMetrics, ReadinessCheck};
+use verbs3_gateway::ReadinessCheck;
 use verbs3_protocol::{Epoch, PlacementMap, WorkerId};
 use verbs3_rdma::settings::TcpSettings;
 use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
 
 use super::activity_reporter::ActivityReporter;
-use super::admin_limits::admin_limits;
+use super::admin_server::AdminServer;
 use super::leased_worker::LeasedCacheWorker;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::tier::cluster_members;
@@ -92,19 +92,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let socket = control.open_listener()?;
     let admin_address = socket.local_addr()?;
     let readiness = vec![ReadinessCheck::until_shutdown(started.stop.clone())];
-    let (over, limits) = (CancellationToken::new(), admin_limits(&process));
-    let metrics = Arc::new(AdminMetrics::new(&registry)?);
-    // Joined below, once all else has ended.
-    let admin = tokio::spawn(
-        AdminEndpoints {
-            registry: registry.clone(),
-            readiness,
-            stop: over.clone(),
-            limits,
-            metrics,
-        }
-        .serve_endpoints(socket),
-    );
+    let admin = AdminServer::start(socket, registry.clone(), readiness, &process)?;
     // Who ends the process need not wait until all memory is pinned.
     started.stop.run_until_cancelled(servers.require_rail()).await.transpose()?;
     let reporting = coordinators.clone().map(|client| {
@@ -143,8 +131,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         telemetry.shutdown().await;
     }
     followed.shutdown().await?;
-    over.cancel();
-    admin.await.context("the admin endpoints ended badly")
+    admin.shutdown().await
 }
 
 /// What the coordinators are told of this worker, but for its rails, which come and go.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_s3::presigning::PresigningConfig;
+use aws_sdk_s3::primitives::ByteStream;
 
 /// Generous: the machine may be busy with other tests, and the build may be unoptimised.
 const WITHIN: Duration = Duration::from_secs(180);
@@ -64,6 +65,13 @@ impl Process {
     /// Starts `verbs3 WORDS`, and waits until it serves. Its log is `NAME.log` in `folder`.
     pub fn start(folder: &Path, name: &str, words: &[&str]) -> Self {
         Self::start_in(folder, name, words, &[])
+    }
+
+    /// Starts `verbs3 dev` over the folder `data` in `folder`, without its demonstration.
+    pub fn start_dev(folder: &Path, name: &str, more: &[&str]) -> Self {
+        let data = folder.join("data");
+        let own = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
+        Self::start(folder, name, &[&own[..], more].concat())
     }
 
     /// The same with variables of the environment.
@@ -168,6 +176,22 @@ pub fn dev_key(folder: &Path) -> (String, String) {
         identity["access_key"].as_str().unwrap().to_owned(),
         identity["secret_key"].as_str().unwrap().to_owned(),
     )
+}
+
+/// The sections of a mount of all that is in a `verbs3 dev`. More settings of the mount may follow.
+pub fn mount_of_all(store: &Process, (access_key, secret_key): (&str, &str)) -> String {
+    let endpoint = &store.listen;
+    format!(
+        "[[ufs]]\nname = \"store\"\nendpoint = \"http://{endpoint}\"\n\
+         credentials = {{ kind = \"static\", access_key_id = \"{access_key}\", secret_access_key = \"{secret_key}\" }}\n\
+         [[mount]]\nname = \"*\"\nufs = \"store\"\n"
+    )
+}
+
+/// PUTs an object.
+pub async fn put_object(client: &Client, bucket: &str, key: &str, body: impl Into<Vec<u8>>) {
+    let body = ByteStream::from(body.into());
+    client.put_object().bucket(bucket).key(key).body(body).send().await.unwrap();
 }
 
 /// GETs an object and gives the answer's head too.

@@ -63,11 +63,6 @@ impl ByteSize {
         Self(mebibytes << 20)
     }
 
-    /// A size in kibibytes. Overflows from 2^54 on.
-    pub const fn from_kib(kibibytes: u64) -> Self {
-        Self(kibibytes << 10)
-    }
-
     /// As a length in memory. Lossless on the 64-bit hosts this runs on.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)

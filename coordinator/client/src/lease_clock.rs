@@ -4,7 +4,6 @@
 //! must know that its lease is over.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -78,26 +77,6 @@ fn read(clock: ClockId) -> Duration {
         u64::try_from(time.tv_sec).unwrap_or_default(),
         u32::try_from(time.tv_nsec).unwrap_or_default(),
     )
-}
-
-/// Clock that moves only when told to.
-#[derive(Debug, Default)]
-pub struct ManualLeaseClock {
-    nanos: AtomicU64,
-}
-
-impl ManualLeaseClock {
-    /// Moves the clock forward by `duration`. It never goes back.
-    pub fn advance_by(&self, duration: Duration) {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.fetch_add(nanos, Ordering::SeqCst);
-    }
-}
-
-impl LeaseClock for ManualLeaseClock {
-    fn now(&self) -> LeaseInstant {
-        LeaseInstant(self.nanos.load(Ordering::SeqCst))
-    }
 }
 
 /// Rounds up to milliseconds, so that the time is never shorter.

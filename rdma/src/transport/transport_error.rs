@@ -3,7 +3,6 @@
 //! A cause is part of its error's text, because a log line shows an error by that alone. It is no
 //! `#[source]` beside that, or a chain of errors would say it twice.
 
-use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,17 +47,7 @@ impl TransportError {
         use HandshakeError::{Plain, Ticket};
         matches!(self, Self::Handshake { cause, .. } if matches!(**cause, Plain | Ticket))
     }
-
-    /// Makes the error of a reply that its caller can't use. Messages are opaque here, so the
-    /// caller says why.
-    pub fn unusable_reply(peer: impl Into<String>, defect: ReplyDefect) -> Self {
-        let breach = ProtocolBreach::Reply(Arc::from(defect));
-        Self::Protocol { peer: peer.into(), breach }
-    }
 }
-
-/// What is wrong with a reply, in its caller's words.
-pub type ReplyDefect = Box<dyn Error + Send + Sync>;
 
 /// Reason why a peer can't be reached.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -156,9 +145,6 @@ pub enum ProtocolBreach {
     NeverMade { call: u64 },
     #[error("acknowledged no end of call {call}")]
     NoEnd { call: u64 },
-    /// A reply that its caller can't use, see [`TransportError::unusable_reply`].
-    #[error("{0}")]
-    Reply(Arc<dyn Error + Send + Sync>),
 }
 
 /// Reason why a peer's handler gave no reply.

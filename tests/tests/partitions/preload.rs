@@ -8,7 +8,8 @@ use verbs3_tests::metrics::eventually;
 use verbs3_tests::spread::{Size, Spread};
 use verbs3_tests::{content, hosts, progress};
 
-use super::{SECOND, Takeover};
+use super::SECOND;
+use super::troubles::Takeover;
 
 const OBJECTS: usize = 40;
 const BYTES: usize = 1_000_000;

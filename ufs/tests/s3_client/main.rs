@@ -58,6 +58,10 @@ fn error_xml(code: &str) -> String {
     )
 }
 
+async fn raw_closes(raw: &mut Raw) {
+    assert!(tokio::time::timeout(Duration::from_millis(200), raw.heard.recv()).await.is_err());
+}
+
 async fn embedded() -> (Server, Arc<dyn S3>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let local = LocalOptions { sync: false, ..LocalOptions::new(folder.path()) };

@@ -3,10 +3,6 @@
 use super::*;
 
 /// The server hangs up after half an answer; nothing more may be heard.
-async fn raw_closes(raw: &mut Raw) {
-    assert!(tokio::time::timeout(Duration::from_millis(200), raw.heard.recv()).await.is_err());
-}
-
 #[tokio::test]
 async fn a_body_that_fails_cuts_the_connection_and_its_error_is_the_answer() {
     let mut raw = Raw::saying(vec![answer("200 OK", "etag: \"e\"\r\n", "")]).await;

@@ -75,6 +75,12 @@ fn tenant() -> Option<TenantTag> {
     TenantTag::new("vision", 3)
 }
 
+/// A home that nothing connects to.
+fn unreachable() -> TestWorker {
+    let faults = InProcessFaults::without_faults().refuse_connects(u32::MAX);
+    TestWorker::with_faults("a", faults, honest())
+}
+
 async fn write(tier: &Arc<CacheTierClient>) -> Result<(), CoherenceError> {
     let announced = tier.announce_write_for(&volume(), &keys(1), tenant()).await?;
     tier.report_write(announced, WriteOutcome::Done).await
@@ -103,11 +109,7 @@ async fn a_home_that_is_silent_is_told_by_way_of_the_coordinators() {
 async fn a_home_to_which_nothing_connects_is_told_by_way_of_the_coordinators() {
     let coordinators = Coordinators::saying([]);
     let tier = relaying(&coordinators, 8);
-    let a = TestWorker::with_faults(
-        "a",
-        InProcessFaults::without_faults().refuse_connects(u32::MAX),
-        honest(),
-    );
+    let a = unreachable();
     adopt(&tier, 7, &[&a]);
     write(&tier).await.unwrap();
     assert_eq!(coordinators.carried(), [("announce", 7), ("report", 7)]);
@@ -142,11 +144,7 @@ async fn a_home_that_rests_is_told_around_at_once() {
 async fn a_home_that_is_reached_again_is_told_directly_again() {
     let coordinators = Coordinators::saying([]);
     let tier = relaying(&coordinators, 8);
-    let a = TestWorker::with_faults(
-        "a",
-        InProcessFaults::without_faults().refuse_connects(u32::MAX),
-        honest(),
-    );
+    let a = unreachable();
     adopt(&tier, 7, &[&a]);
     write(&tier).await.unwrap();
     let carried = coordinators.carried().len();

@@ -34,6 +34,11 @@ fn announced_keys(worker: &TestWorker) -> Vec<String> {
         .collect()
 }
 
+fn home_of(tier: &CacheTierClient, key: &str) -> String {
+    let object = ObjectKey { volume: volume(), key: key.to_owned() };
+    tier.asker.placement.load_map().home_worker(&object).unwrap().id.0.clone()
+}
+
 #[tokio::test]
 async fn every_key_is_announced_to_its_own_home_in_one_message_each() {
     let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", honest()));
@@ -42,17 +47,7 @@ async fn every_key_is_announced_to_its_own_home_in_one_message_each() {
     assert_eq!((a.asked().len(), b.asked().len()), (1, 1));
     let mut told = [announced_keys(&a), announced_keys(&b)].concat();
     for (worker, keys) in [("a", announced_keys(&a)), ("b", announced_keys(&b))] {
-        let home = |key: &String| {
-            tier.asker
-                .placement
-                .load_map()
-                .home_worker(&ObjectKey { volume: volume(), key: key.clone() })
-                .unwrap()
-                .id
-                .0
-                .clone()
-        };
-        assert!(keys.iter().all(|key| home(key) == worker));
+        assert!(keys.iter().all(|key| home_of(&tier, key) == worker));
     }
     told.sort();
     let mut expected = keys(100);
@@ -70,21 +65,11 @@ async fn of_a_batch_only_the_keys_that_nobody_knows_of_stay_uncertain() {
     let announced = tier.announce_write(&volume(), &keys(100)).await.unwrap();
     let lost = keys(3);
     tier.report_batch(announced, &lost).await.unwrap();
-    let home = |key: &String| {
-        tier.asker
-            .placement
-            .load_map()
-            .home_worker(&ObjectKey { volume: volume(), key: key.clone() })
-            .unwrap()
-            .id
-            .0
-            .clone()
-    };
     let (mut uncertain, mut done) = (Vec::new(), Vec::new());
     for worker in [&a, &b] {
         for request in worker.asked() {
             let WorkerRequest::Report(report) = request else { continue };
-            let own = report.keys.into_iter().filter(|key| home(key) == worker.id.0);
+            let own = report.keys.into_iter().filter(|key| home_of(&tier, key) == worker.id.0);
             match report.outcome {
                 WriteOutcome::Unknown => uncertain.extend(own),
                 outcome => {

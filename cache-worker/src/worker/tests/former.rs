@@ -508,7 +508,7 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that
     for (key, stored) in [("k", &hot), ("warm", &warm)] {
         new.bed.store.put(key, stored.clone());
     }
-    let neighbours = NeighbourClient::new(neighbour_options(), map(16));
+    let neighbours = NeighbourClient::new(neighbour_settings(), BlockGeometry::DEFAULT, map(16));
     let peer = TransportPeer::for_local_connection(InProcess::open_connection(
         new.bed.worker.clone(),
         InProcessMode::Copy(InProcessFaults::without_faults()),

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use verbs3_config::{ByteSize, RootSettings};
 
 use super::capacity_input::CapacityInput;
-use super::formulas::{CapacityPlan, HEADROOM};
+use super::capacity_plan::CapacityPlan;
+use super::formulas::HEADROOM;
 use crate::arguments::plan::PlannedPlaces;
 
 /// Returns the file's text.

@@ -7,7 +7,8 @@ use verbs3_config::RootSettings;
 use verbs3_coordinator::store::VALUE_BYTES_MAX;
 
 use super::capacity_input::CapacityInput;
-use super::formulas::{ACT_PART, CapacityPlan, HEADROOM, WARN_PART, WarmUpLimit};
+use super::capacity_plan::{CapacityPlan, WarmUpLimit};
+use super::formulas::{ACT_PART, HEADROOM, WARN_PART};
 use super::shown_figures::{show_percent, show_size};
 
 /// Size of an etcd from which on it refuses writes, unless `--quota-backend-bytes` says more: the

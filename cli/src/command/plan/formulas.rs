@@ -4,12 +4,15 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
 use verbs3_config::RootSettings;
 use verbs3_coordinator::membership::ClusterDocument;
 use verbs3_protocol::{ClusterMember, Epoch, MemberRoster, WorkerId};
 
 use super::capacity_input::{CELL_BYTES_MIN, CapacityInput};
+use super::capacity_plan::{
+    CapacityPlan, ClusterStorePlan, DataSetExtent, EpochForecast, NicPlan, NodeMemoryPlan,
+    TierFill, WarmUpLimit, WarmUpPlan,
+};
 
 /// Room that is planned over what the data takes: for growth, and for workers that own up to 1.15
 /// of their share of the slots (coordinator/SIMULATION.md, *imbalance*).
@@ -54,143 +57,6 @@ const LIST_PASSES: u64 = 3;
 /// Bytes of a preload job's progress in the coordinators' store: counters, the last key (1 KiB at
 /// most), and 20 failures. An estimate.
 const PROGRESS_BYTES: u64 = 4 << 10;
-
-/// What the data set is, in the cache's units.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct DataSetExtent {
-    pub objects: u64,
-    pub bytes: u64,
-    pub blocks: u64,
-    pub pages: u64,
-    /// Bytes that one copy of each page takes in arenas, and on drives.
-    pub memory_bytes: u64,
-    pub disk_bytes: u64,
-    pub copies: u32,
-    /// Bytes of further copies of hot blocks, at most (`coordinator.hot`).
-    pub hot_bytes: u64,
-}
-
-/// Where a node's memory goes, in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct NodeMemoryPlan {
-    /// `worker.memory.capacity`.
-    pub worker_arena: u64,
-    /// `gateway.memory.capacity`: landings.
-    pub landing: u64,
-    pub memory_index: u64,
-    pub disk_index: u64,
-    /// Attributes and generations.
-    pub object_index: u64,
-    /// `worker.neighbours.memory`.
-    pub neighbours: u64,
-    /// Bodies, forms and answers: `gateway.limits`.
-    pub gateway_bodies: u64,
-    pub verbs_buffers: u64,
-    pub processes: u64,
-}
-
-/// A tier, over all nodes.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TierFill {
-    pub capacity_bytes: u64,
-    /// What data, copies and hot copies take in it.
-    pub needed_bytes: u64,
-    /// The same with headroom.
-    pub planned_bytes: u64,
-    /// needed ÷ capacity; `None`: there is no such tier.
-    pub part: Option<f64>,
-}
-
-/// What a NIC of a node holds. Queue pairs are those of gateway and worker together.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct NicPlan {
-    pub nics: u32,
-    /// One connection over each NIC to each peer.
-    pub queue_pairs: u64,
-    /// With the further ones that are opened under load.
-    pub queue_pairs_max: u64,
-    /// Of one process, over all NICs, at most: what `verbs.connections_max` has to hold.
-    pub process_queue_pairs_max: u64,
-    pub registered_bytes: u64,
-    /// Of all NICs: what counts against RLIMIT_MEMLOCK.
-    pub locked_bytes: u64,
-}
-
-/// What the coordinators keep in etcd.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ClusterStorePlan {
-    /// The cluster's document, as it is written.
-    pub document_bytes: u64,
-    /// With an hour of history in which every worker is restarted and the data is warmed.
-    pub etcd_bytes: u64,
-}
-
-/// How long the data takes from the store to the cache.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct WarmUpPlan {
-    pub seconds: f64,
-    /// What bounds it.
-    pub limit: WarmUpLimit,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WarmUpLimit {
-    StoreBandwidth,
-    /// `coordinator.preload.blocks_per_ufs_max` blocks at once, each after the store's first byte.
-    StoreRequests,
-    Network,
-}
-
-/// What an epoch finds in the cache.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct EpochForecast {
-    pub epoch: u32,
-    pub hit_ratio_min: f64,
-    pub hit_ratio_max: f64,
-    /// Part that memory alone answers, at most.
-    pub memory_ratio_max: f64,
-    pub store_bytes_max: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct CapacityPlan {
-    pub data: DataSetExtent,
-    pub node_memory: NodeMemoryPlan,
-    pub memory_tier: TierFill,
-    pub disk_tier: TierFill,
-    /// `worker.disk.folders[].capacity`.
-    pub folder_bytes: u64,
-    /// `worker.disk.pages_max` and `worker.index.attributes_max`.
-    pub disk_pages_max: u64,
-    pub attributes_max: u64,
-    /// Nodes of this kind that hold the data with headroom; `None`: no number does.
-    pub nodes_needed: Option<u64>,
-    pub nic: NicPlan,
-    pub store: ClusterStorePlan,
-    pub warm_up: WarmUpPlan,
-    pub epochs: Vec<EpochForecast>,
-}
-
-impl TierFill {
-    fn new(capacity_bytes: u64, needed_bytes: u64) -> Self {
-        let part = (capacity_bytes > 0).then(|| needed_bytes as f64 / capacity_bytes as f64);
-        let planned_bytes = (needed_bytes as f64 * HEADROOM) as u64;
-        Self { capacity_bytes, needed_bytes, planned_bytes, part }
-    }
-}
-
-impl CapacityPlan {
-    /// The tier that holds the data. Pages in memory are on the drives, too (docs/disk-tier.md), so
-    /// capacities do not add up.
-    pub fn holding_tier(&self) -> &TierFill {
-        if self.disk_tier.capacity_bytes > self.memory_tier.capacity_bytes {
-            &self.disk_tier
-        } else {
-            &self.memory_tier
-        }
-    }
-}
 
 /// Computes the plan of `input` for processes with `settings`.
 pub fn compute_plan(input: &CapacityInput, settings: &RootSettings) -> CapacityPlan {
@@ -292,32 +158,6 @@ fn plan_for_nodes(input: &CapacityInput, settings: &RootSettings) -> CapacityPla
 
 /// Least of `worker.disk.pages_max`: its range.
 const LEAST_PAGES: u64 = 1000;
-
-impl NodeMemoryPlan {
-    /// Returns all of it.
-    pub fn sum_bytes(&self) -> u64 {
-        let Self {
-            worker_arena,
-            landing,
-            memory_index,
-            disk_index,
-            object_index,
-            neighbours,
-            gateway_bodies,
-            verbs_buffers,
-            processes,
-        } = self;
-        worker_arena
-            + landing
-            + memory_index
-            + disk_index
-            + object_index
-            + neighbours
-            + gateway_bodies
-            + verbs_buffers
-            + processes
-    }
-}
 
 /// Returns the width of what holds `bytes`: `steps` widths for each doubling, and at least 4 KiB.
 pub fn cell_width(bytes: u64, steps: u64) -> u64 {

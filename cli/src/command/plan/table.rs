@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::capacity_input::CapacityInput;
+use super::capacity_plan::{CapacityPlan, TierFill, WarmUpLimit};
 use super::findings::PlanFinding;
-use super::formulas::{CapacityPlan, TierFill, WarmUpLimit, plan_duration};
+use super::formulas::plan_duration;
 use super::shown_figures::{show_percent, show_size};
 
 /// Column of the figures.

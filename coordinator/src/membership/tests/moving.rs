@@ -218,8 +218,7 @@ fn a_new_leader_goes_on_where_the_last_one_was_with_who_joins_and_who_is_drained
     let text = serde_json::to_string(cluster.cluster_document()).unwrap();
     let document = ClusterDocument { term: 2, ..serde_json::from_str(&text).unwrap() };
     assert_eq!(document, ClusterDocument { term: 2, ..cluster.cluster_document().clone() });
-    let mut next =
-        MembershipController::new(cluster.cluster_options().clone(), document, seconds(40));
+    let mut next = MembershipController::new(cluster.options.clone(), document, seconds(40));
     // As long as they have not registered, all stays as it is.
     assert_eq!(follow(&mut next, &[], 40..42), []);
     for (name, registration) in

@@ -41,7 +41,7 @@ fn settings() -> WebhookSettings {
         connections_per_address_max: 8,
         deadline: TimePeriod::from_seconds(60),
         body_deadline: TimePeriod::from_seconds(60),
-        review_max: ByteSize::from_kib(4),
+        review_max: ByteSize(4 << 10),
         reviews_max: 4,
         ..WebhookSettings::default()
     }

@@ -1,0 +1,282 @@
+//! Says what a cluster is to be like, and starts it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::cluster::{
+    ACCESS_KEY, CLUSTER_SECRET, Cluster, Gateway, SECRET_KEY, Store, client, free_address,
+};
+use crate::failure;
+use crate::proxy::Proxy;
+use crate::relay::Relay;
+
+/// What to start.
+pub struct ClusterBuilder {
+    gateways: usize,
+    workers: usize,
+    attributes_ttl: &'static str,
+    worker_memory: &'static str,
+    faulty_store: bool,
+    relayed_workers: bool,
+    coordinated: bool,
+    lease: &'static str,
+    move_for: &'static str,
+    settings: [String; 5],
+    environment: Vec<(String, String)>,
+}
+
+/// A part of the configuration that a test may add settings to, as TOML.
+#[derive(Debug, Clone, Copy)]
+pub enum Section {
+    /// Behind `[[ufs]]`: sub-tables such as `[ufs.deadlines]`.
+    Ufs,
+    Mount,
+    Worker,
+    Gateway,
+    /// Behind `[coordinator]`: sub-tables such as `[coordinator.hot]`.
+    Coordinator,
+}
+
+impl Default for ClusterBuilder {
+    fn default() -> Self {
+        Self {
+            gateways: 1,
+            workers: 1,
+            attributes_ttl: "1h",
+            worker_memory: "96MiB",
+            faulty_store: false,
+            relayed_workers: false,
+            coordinated: false,
+            lease: "1s",
+            move_for: "0",
+            settings: Default::default(),
+            environment: Vec::new(),
+        }
+    }
+}
+
+impl ClusterBuilder {
+    pub fn gateways(mut self, count: usize) -> Self {
+        self.gateways = count;
+        self
+    }
+
+    pub fn workers(mut self, count: usize) -> Self {
+        self.workers = count;
+        self
+    }
+
+    /// How long attributes are believed. The default of an hour makes every staleness show.
+    pub fn attributes_ttl(mut self, ttl: &'static str) -> Self {
+        self.attributes_ttl = ttl;
+        self
+    }
+
+    /// Puts a [`Proxy`] between the cluster and its store. [`Cluster::store`] goes around it.
+    pub fn faulty_store(mut self) -> Self {
+        self.faulty_store = true;
+        self
+    }
+
+    /// Puts a [`Relay`] between gateways and each worker. They then see no other way to it.
+    pub fn relayed_workers(mut self) -> Self {
+        self.relayed_workers = true;
+        self.settings(Section::Worker, "enabled = false")
+    }
+
+    /// A variable of the environment of gateways and workers.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn settings(mut self, section: Section, toml: &str) -> Self {
+        let text = &mut self.settings[section as usize];
+        text.push_str(toml);
+        text.push('\n');
+        self
+    }
+
+    pub fn worker_memory(mut self, size: &'static str) -> Self {
+        self.worker_memory = size;
+        self
+    }
+
+    /// With a coordinator, `coordinator-0`, in place of a list of workers; leases of a second, so
+    /// that tests need not wait.
+    pub fn coordinated(mut self) -> Self {
+        self.coordinated = true;
+        self
+    }
+
+    /// Other leases of a cluster that is [`ClusterBuilder::coordinated`].
+    pub fn lease(mut self, lease: &'static str) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How long slots move of who joins or is drained, in a cluster that is
+    /// [`ClusterBuilder::coordinated`]; else all move at once.
+    pub fn move_for(mut self, move_for: &'static str) -> Self {
+        self.move_for = move_for;
+        self
+    }
+
+    pub async fn start(self) -> anyhow::Result<Cluster> {
+        failure::remember_reasons();
+        let folder = tempfile::Builder::new().prefix("verbs3-cluster-").tempdir()?;
+        fs::write(
+            folder.path().join("identities.toml"),
+            format!(
+                "[[identity]]\nname = \"tests\"\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{SECRET_KEY}\"\n\
+                 allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \
+                     \"admin\"] }}]\n"
+            ),
+        )?;
+        let store = match std::env::var("S3_ENDPOINT") {
+            Ok(endpoint) => Store {
+                endpoint,
+                access_key: std::env::var("S3_ACCESS_KEY")
+                    .context("S3_ENDPOINT wants S3_ACCESS_KEY too")?,
+                secret_key: std::env::var("S3_SECRET_KEY")
+                    .context("S3_ENDPOINT wants S3_SECRET_KEY too")?,
+            },
+            Err(_) => Store {
+                endpoint: format!("http://{}", free_address()?),
+                access_key: ACCESS_KEY.to_owned(),
+                secret_key: SECRET_KEY.to_owned(),
+            },
+        };
+        let own_store = std::env::var("S3_ENDPOINT").is_err();
+        let mut cluster = Cluster {
+            processes: Vec::new(),
+            gateways: Vec::new(),
+            store,
+            proxy: None,
+            relays: Vec::new(),
+            environment: self.environment.clone(),
+            shared: String::new(),
+            worker_settings: format!(
+                "memory = {{ capacity = \"{}\" }}\n{}",
+                self.worker_memory,
+                self.settings[Section::Worker as usize]
+            ),
+            folder,
+        };
+        if own_store {
+            let listen = cluster.store.endpoint.trim_start_matches("http://").to_owned();
+            cluster.launch("store", &store_config(cluster.folder.path(), &listen)?)?;
+            cluster.serves("store").await?;
+        }
+        if self.faulty_store {
+            cluster.proxy = Some(Proxy::start(&cluster.store.endpoint).await?);
+        }
+        let workers =
+            (0..self.workers).map(|_| free_address()).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut seen = workers.clone();
+        if self.relayed_workers {
+            for address in &mut seen {
+                let relay = Relay::start(*address).await?;
+                *address = relay.address;
+                cluster.relays.push(relay);
+            }
+        }
+        if self.coordinated {
+            self.start_coordinator(&mut cluster).await?;
+        } else {
+            cluster.shared = self.shared_config(&cluster, "", &seen);
+        }
+        let shared = cluster.shared.clone();
+        for (index, address) in workers.iter().enumerate() {
+            let name = format!("worker-{index}");
+            let section = cluster.worker_section(&name, *address);
+            cluster.launch(&name, &format!("{shared}{section}"))?;
+            cluster.serves(&name).await?;
+        }
+        if self.coordinated {
+            cluster.status_shows(&[&format!("{0} of {0} workers serve", self.workers)]).await?;
+        }
+        for index in 0..self.gateways {
+            let (name, address) = (format!("gateway-{index}"), free_address()?);
+            let identities = cluster.folder.path().join("identities.toml");
+            let section = format!(
+                "[gateway]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n\
+                 memory = {{ capacity = \"64MiB\" }}\n{}",
+                identities.display(),
+                self.settings[Section::Gateway as usize]
+            );
+            cluster.launch(&name, &format!("{shared}{section}"))?;
+            cluster.serves(&name).await?;
+            let endpoint = format!("http://{address}");
+            cluster
+                .gateways
+                .push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
+        }
+        Ok(cluster)
+    }
+
+    async fn start_coordinator(&self, cluster: &mut Cluster) -> anyhow::Result<()> {
+        let address = free_address()?;
+        cluster.shared =
+            self.shared_config(cluster, &format!("coordinators = [\"http://{address}\"]\n"), &[]);
+        let folder = cluster.folder.path().join("coordinator");
+        let section = format!(
+            "[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nlease = \"{}\"\nleadership = \"2s\"\nmove_for = \"{}\"\n\
+             store = {{ path = \"{}\" }}\n{}",
+            self.lease,
+            self.move_for,
+            folder.display(),
+            self.settings[Section::Coordinator as usize]
+        );
+        cluster.launch("coordinator-0", &format!("{}{section}", cluster.shared))?;
+        cluster.serves("coordinator-0").await
+    }
+
+    /// The sections that all processes share.
+    fn shared_config(
+        &self,
+        cluster: &Cluster,
+        coordinators: &str,
+        workers: &[SocketAddr],
+    ) -> String {
+        let store = &cluster.store;
+        // No test changes the list of a cluster that lives.
+        let fixed = if workers.is_empty() { "" } else { "workers_fixed = true" };
+        let mut text = format!(
+            "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\n{coordinators}{fixed}\n\
+             [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"{}\"\n\
+             credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n{}\n\
+             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"{}\"\nabsence_ttl = \
+                 \"1h\"\n{}\n",
+            cluster.proxy.as_ref().map_or(store.endpoint.clone(), Proxy::endpoint),
+            store.access_key,
+            store.secret_key,
+            self.settings[Section::Ufs as usize],
+            self.attributes_ttl,
+            self.settings[Section::Mount as usize]
+        );
+        for (index, address) in workers.iter().enumerate() {
+            text.push_str(&format!(
+                "[[cluster.workers]]\nid = \"worker-{index}\"\naddress = \"{address}\"\n\n"
+            ));
+        }
+        text
+    }
+}
+
+pub(crate) fn store_config(folder: &Path, listen: &str) -> anyhow::Result<String> {
+    let data = folder.join("store");
+    fs::create_dir_all(&data)?;
+    Ok(format!(
+        "[dev]\ndir = \"{}\"\ndemo = false\n\n[gateway]\nlisten = \"{listen}\"\nadmin_listen = \"127.0.0.1:0\"\n\
+         identities = \"{}\"\nmemory = {{ capacity = \"32MiB\" }}\n\n[worker]\nmemory = {{ capacity = \"32MiB\" }}\n\n\
+         [[ufs]]\nname = \"local\"\nkind = \"local\"\npath = \"{}\"\nsync = false\n\n\
+         [[mount]]\nname = \"*\"\nufs = \"local\"\ncached = false\n",
+        data.display(),
+        folder.join("identities.toml").display(),
+        data.join("objects").display()
+    ))
+}
