@@ -15,6 +15,7 @@ mod folder_store;
 mod index_rebuild;
 mod metrics;
 mod pending_pins;
+mod quota_eviction;
 mod segment_layout;
 mod segment_medium;
 mod segment_slots;

@@ -33,12 +33,11 @@ use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{ClusterMember, WorkerId};
 
 use crate::settings::CoordinatorSettings;
-pub use cluster_document::ClusterDocument;
+pub use cluster_document::{ClusterDocument, SlotShareMove};
 use lease_grant::{MapAnnouncement, ReportedEpochs};
 use map_change::PendingMapChange;
 use member_record::{MemberRecord, OpenWriteHandover};
 use registration::{RegistrationFlaw, are_rails};
-pub use share_pacing::SlotShareMove;
 use share_pacing::{STEPS, SharePacing};
 
 /// By what the leader decides membership.

@@ -18,7 +18,6 @@ mod outgoing_frame;
 mod queued_bytes;
 mod requester;
 mod session;
-mod session_reply;
 
 use std::future::Future;
 use std::io;

@@ -59,7 +59,7 @@ pub(super) struct FolderIndex {
     pages: DiskSlotTable,
     objects: DiskSlotTable,
     pub(super) volumes: Vec<VolumeUse>,
-    pub(super) volume_numbers: HashMap<u64, u16>,
+    volume_numbers: HashMap<u64, u16>,
     pub(super) rules: HashMap<u64, VolumeQuotaRule>,
     pub(super) default_rule: VolumeQuotaRule,
     pub(super) held: FolderUsage,
@@ -74,6 +74,10 @@ pub(super) struct FolderIndex {
     /// Count the bytes of slots, as wide as they are.
     pub(super) tenants: Arc<TenantAccounts>,
 }
+
+/// Volumes that are kept apart. Further volumes share the last number and its quota. Bounds the
+/// list, whatever garbage is on a disk.
+const VOLUMES_MAX: usize = 4096;
 
 impl FolderIndex {
     pub(super) fn new(
@@ -363,6 +367,21 @@ impl FolderIndex {
 
     pub(super) fn cut_mut(&mut self, segment: u32) -> Option<&mut SegmentSlotTable> {
         self.segments.get_mut(segment as usize)?.as_mut()?.cut.as_mut()
+    }
+
+    /// Returns the number of a volume. A new volume gets one.
+    pub(super) fn volume_number(&mut self, hash: u64) -> u16 {
+        if let Some(&number) = self.volume_numbers.get(&hash) {
+            return number;
+        }
+        if self.volumes.len() >= VOLUMES_MAX {
+            return (self.volumes.len() - 1) as u16;
+        }
+        let rule = self.rules.get(&hash).copied().unwrap_or_default();
+        self.volumes.push(VolumeUse { hash, rule, slot_bytes: 0, hand: (0, 0) });
+        let number = (self.volumes.len() - 1) as u16;
+        self.volume_numbers.insert(hash, number);
+        number
     }
 
     /// Returns the memory that the index takes.

@@ -106,7 +106,7 @@ impl FolderIndex {
         self.segments.iter().position(Option::is_none).unwrap_or(self.segments.len()) as u32
     }
 
-    pub(super) fn to_cut(&self, segment: u32, width: u32) -> Option<SlotAllocationStep> {
+    fn to_cut(&self, segment: u32, width: u32) -> Option<SlotAllocationStep> {
         let bytes = self.segments.get(segment as usize)?.as_ref()?.bytes;
         Some(SlotAllocationStep::Cut { segment, layout: SegmentLayout::new(bytes, width)? })
     }
@@ -158,7 +158,11 @@ impl FolderIndex {
         // looks for a segment that is colder than its own pages.
         let wish = if has_segments { SegmentWish::Colder } else { SegmentWish::Any };
         let compare = !has_segments || self.is_due(width);
-        if compare && let Some(step) = self.steal_segment(width, wish, judge.now_s, account) {
+        let steal = |index: &mut Self, wish| {
+            let segment = index.steal_segment(width, wish, judge.now_s, account)?;
+            index.to_cut(segment, width)
+        };
+        if compare && let Some(step) = steal(self, wish) {
             return step;
         }
         let rights = self.eviction_rights(width, account);
@@ -166,8 +170,8 @@ impl FolderIndex {
         if found.is_none() && rights != EvictionRights::ANY {
             let wishes =
                 [Some(SegmentWish::Spare), rights.breaks_up_shares().then_some(SegmentWish::Any)];
-            let steal = |wish| self.steal_segment(width, wish, judge.now_s, account);
-            if let Some(step) = wishes.into_iter().flatten().find_map(steal) {
+            let mut wished = wishes.into_iter().flatten();
+            if let Some(step) = wished.find_map(|wish| steal(self, wish)) {
                 return step;
             }
             found = self.find_coldest_slot(width, judge, rights.sets());

@@ -3,7 +3,6 @@
 
 use super::folder_index::{FolderIndex, entry_of};
 use super::segment_slots::SegmentSlotTable;
-use super::slot_allocation::SlotAllocationStep;
 use super::slot_table::DiskSlot;
 use crate::digest::PageKey;
 use crate::tenants::{AccountSet, EvictionRights, TenantAccount, TenantTier};
@@ -90,14 +89,14 @@ impl FolderIndex {
     }
 
     /// Empties the segment of another width that was unused for longest, of those that the wish is
-    /// for and whose pages need not stay.
+    /// for and whose pages need not stay. Returns it.
     pub(super) fn steal_segment(
         &mut self,
         width: u32,
         wish: SegmentWish,
         now_s: u32,
         account: TenantAccount,
-    ) -> Option<SlotAllocationStep> {
+    ) -> Option<u32> {
         let touched = |segment: u32| self.cut_of(segment).map(|cut| (cut.touched_s, segment));
         let others = self
             .classes
@@ -137,7 +136,7 @@ impl FolderIndex {
         };
         let segment = spare.or_else(any)?;
         self.make_blank(segment);
-        self.to_cut(segment, width)
+        Some(segment)
     }
 
     /// Returns the bytes in a segment of accounts that would fall below their share without them.

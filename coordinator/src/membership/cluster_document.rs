@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use verbs3_protocol::{ClusterMember, Epoch, MemberRoster, WorkerId};
 
-use super::SlotShareMove;
-
 /// The persisted state of the cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterDocument {
@@ -29,6 +27,15 @@ pub struct ClusterDocument {
     /// [`MISSING_MAX`].
     #[serde(default)]
     pub missing: Vec<ClusterMember>,
+}
+
+/// Member of the map in force that has only a part of its share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotShareMove {
+    /// Above 0 and below the whole.
+    pub steps: u8,
+    /// The share shrinks to nothing.
+    pub draining: bool,
 }
 
 /// Most missing workers that are remembered; nobody would read a longer list.

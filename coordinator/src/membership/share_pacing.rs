@@ -7,24 +7,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{ClusterMember, WorkerId};
 
 use super::member_record::MemberRecord;
-use super::{ClusterDocument, MembershipController};
+use super::{ClusterDocument, MembershipController, SlotShareMove};
 
 /// Steps of a whole share. One map moves a worker by one step at most.
 pub(super) const STEPS: u8 = 4;
-
-/// Member of the map in force that has only a part of its share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SlotShareMove {
-    /// Above 0 and below the whole.
-    pub steps: u8,
-    /// The share shrinks to nothing.
-    pub draining: bool,
-}
 
 /// Worker that was in an earlier map and is not in the one in force.
 struct DepartedWorker {

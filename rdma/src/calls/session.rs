@@ -4,6 +4,8 @@
 //! A call stays in the table until its last frame is queued; no part of it can follow after that.
 //! That order makes a `CancelAck` true: nothing for that call comes behind it.
 
+mod reply_driver;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -23,7 +25,6 @@ use verbs3_certificates::NodeRole;
 
 use super::ConnectionTasks;
 use super::coalescing_waker::coalesce_wakes;
-use super::session_reply::SessionReplyDriver;
 use super::{
     FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement, MemorySegment,
     OutgoingFrame,
@@ -33,17 +34,18 @@ use crate::metrics::{ConnectionSide, GaugeGuard, transport_metrics};
 use crate::transport::{
     CallService, IncomingCall, LossCause, ProtocolBreach, ReplySender, TransportError,
 };
+use reply_driver::SessionReplyDriver;
 
 pub(crate) struct ServerSession<O: FrameOutlet> {
     /// Declared first: even a session that is merely dropped closes before the landings of its
     /// pulls go.
-    pub(super) outlet: O,
+    outlet: O,
     peer: Arc<str>,
     role: Option<NodeRole>,
-    pub(super) message_bytes_max: u32,
+    message_bytes_max: u32,
     calls_max: usize,
     service: Arc<dyn CallService>,
-    pub(super) calls: Mutex<SessionCallTable>,
+    calls: Mutex<SessionCallTable>,
     /// Notified whenever the table becomes empty.
     idle: Notify,
     /// Cancelled when the connection is gone; this ends its handlers.
@@ -53,27 +55,27 @@ pub(crate) struct ServerSession<O: FrameOutlet> {
 }
 
 #[derive(Default)]
-pub(super) struct SessionCallTable {
+struct SessionCallTable {
     newest: u64,
     /// Calls that are not answered yet. The other calls in the table wait until the requester says
     /// that no push follows.
     unanswered: usize,
-    pub(super) open: HashMap<u64, ServedCallEntry>,
+    open: HashMap<u64, ServedCallEntry>,
     draining: bool,
     closed: bool,
 }
 
-pub(super) struct ServedCallEntry {
-    pub(super) answered: bool,
+struct ServedCallEntry {
+    answered: bool,
     handler: Option<AbortHandle>,
-    pub(super) pull: Option<PushLanding>,
+    pull: Option<PushLanding>,
     _gauge: GaugeGuard,
 }
 
 /// Memory lent to the requester for a push.
-pub(super) struct PushLanding {
-    pub(super) landing: Landing,
-    pub(super) done: oneshot::Sender<Vec<Bytes>>,
+struct PushLanding {
+    landing: Landing,
+    done: oneshot::Sender<Vec<Bytes>>,
 }
 
 impl<O: FrameOutlet> ServerSession<O> {
@@ -342,7 +344,7 @@ impl<O: FrameOutlet> ServerSession<O> {
 
     /// Queues a call's last frame. Takes the call out of the table, unless the requester may still
     /// push into its memory.
-    pub(super) fn finish_call(&self, call: u64, frame: impl FnOnce(bool) -> OutgoingFrame) -> bool {
+    fn finish_call(&self, call: u64, frame: impl FnOnce(bool) -> OutgoingFrame) -> bool {
         let serving = {
             let mut calls = self.calls.lock();
             let Some(serving) = calls.open.get_mut(&call).filter(|serving| !serving.answered)
@@ -405,7 +407,7 @@ impl<O: FrameOutlet> ServerSession<O> {
         }
     }
 
-    pub(super) fn call_gone_error(&self) -> TransportError {
+    fn call_gone_error(&self) -> TransportError {
         if self.calls.lock().closed {
             self.lost_error(LossCause::Closed)
         } else {

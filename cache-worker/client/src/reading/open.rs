@@ -229,7 +229,8 @@ impl ObjectOpener {
         request: &OpenRequest,
         question: Option<&LeaseQuestion>,
     ) -> Option<TierAttempt> {
-        let (geometry, home) = (self.asker.options.geometry, asking.home);
+        let (options, home) = (&self.asker.options, asking.home);
+        let geometry = options.geometry;
         // `request.want` is sent even if no bytes are. It marks a GET, and a GET needs the UFS's
         // errors with their bodies; a HEAD does not.
         let gives =
@@ -241,11 +242,7 @@ impl ObjectOpener {
             if let Some(want) = want {
                 bytes_max = geometry.block_bytes;
                 if wants_landing {
-                    let cut = landing_cut(
-                        geometry,
-                        want,
-                        self.asker.options.settings.open_landing_bytes(),
-                    );
+                    let cut = landing_cut(geometry, want, options.settings.open_landing_bytes());
                     bytes_max = cut.iter().sum::<usize>() as u32;
                     landing =
                         Some(Landing::allocate_segments(&self.spans.arena, &cut).ok_or(NoMemory)?);

@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use super::formulas::HEADROOM;
-
 /// What the data set is, in the cache's units.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DataSetExtent {
@@ -119,14 +117,6 @@ pub struct CapacityPlan {
     pub store: ClusterStorePlan,
     pub warm_up: WarmUpPlan,
     pub epochs: Vec<EpochForecast>,
-}
-
-impl TierFill {
-    pub(super) fn new(capacity_bytes: u64, needed_bytes: u64) -> Self {
-        let part = (capacity_bytes > 0).then(|| needed_bytes as f64 / capacity_bytes as f64);
-        let planned_bytes = (needed_bytes as f64 * HEADROOM) as u64;
-        Self { capacity_bytes, needed_bytes, planned_bytes, part }
-    }
 }
 
 impl CapacityPlan {

@@ -133,8 +133,8 @@ fn plan_for_nodes(input: &CapacityInput, settings: &RootSettings) -> CapacityPla
     // What `worker.fill.reserve` keeps free holds no page.
     let node_pages_bytes =
         (node_memory.worker_arena as f64 * (1.0 - settings.worker.fill.reserve)) as u64;
-    let memory_tier = TierFill::new(node_pages_bytes * nodes, memory_needed);
-    let disk_tier = TierFill::new(node_disk * nodes, disk_needed);
+    let memory_tier = fill_tier(node_pages_bytes * nodes, memory_needed);
+    let disk_tier = fill_tier(node_disk * nodes, disk_needed);
     let nic = plan_nics(input, settings, &node_memory, nic_buffers);
     let part_of = |tier: &TierFill| tier.part.map_or(0.0, |part| (1.0 / part).min(1.0));
     let (held, in_memory) = (part_of(&memory_tier).max(part_of(&disk_tier)), part_of(&memory_tier));
@@ -154,6 +154,12 @@ fn plan_for_nodes(input: &CapacityInput, settings: &RootSettings) -> CapacityPla
         attributes_max,
         nic,
     }
+}
+
+fn fill_tier(capacity_bytes: u64, needed_bytes: u64) -> TierFill {
+    let part = (capacity_bytes > 0).then(|| needed_bytes as f64 / capacity_bytes as f64);
+    let planned_bytes = (needed_bytes as f64 * HEADROOM) as u64;
+    TierFill { capacity_bytes, needed_bytes, planned_bytes, part }
 }
 
 /// Least of `worker.disk.pages_max`: its range.

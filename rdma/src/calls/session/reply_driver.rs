@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::session::{PushLanding, ServerSession};
-use super::{FrameHeader, FrameKind, FrameOutlet, MemorySegment, OutgoingFrame};
+use super::{PushLanding, ServerSession};
+use crate::calls::{FrameHeader, FrameKind, FrameOutlet, MemorySegment, OutgoingFrame};
 use crate::landing::Landing;
 use crate::metrics::transport_metrics;
 use crate::transport::{CallRefusal, ReplyDriver, TransportError};
