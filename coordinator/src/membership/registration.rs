@@ -11,6 +11,7 @@ use super::{MembershipController, MembershipError};
 /// Most rails of one worker, and longest address of one. More than that is a mistake.
 pub(super) const RAILS_MAX: usize = 64;
 const RAIL_BYTES_MAX: usize = 64;
+
 /// What is wrong with a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrationFlaw {
