@@ -12,7 +12,7 @@ ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 # shellcheck source=../tests/testbed/cluster.sh
 . "$ROOT/tests/testbed/cluster.sh"
 RATE=${1:-100}
-[[ $RATE =~ ^[1-9][0-9]*$ ]] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+[[ $RATE =~ ^[1-9][0-9]*$ ]] || usage
 VERBS3=$(binary)
 PIDS=() VICTIM=
 DIR=$(mktemp -d "${TMPDIR:-/tmp}/verbs3-failover.XXXXXX")

@@ -14,7 +14,7 @@ ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 # shellcheck source=../tests/testbed/cluster.sh
 . "$ROOT/tests/testbed/cluster.sh"
 scenario=${1:-checkpoint}
-case $scenario in checkpoint | checkpoint-multipart) ;; *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;; esac
+case $scenario in checkpoint | checkpoint-multipart) ;; *) usage ;; esac
 [ $# -eq 0 ] || shift
 WORKER_MIB=${WORKER_MIB:-1024} STAGED_MIB=${STAGED_MIB:-512}
 VERBS3=${VERBS3:-$(binary)}

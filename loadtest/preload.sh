@@ -16,7 +16,7 @@ set -euo pipefail
 ROOT=$(readlink -f "$(dirname "$(readlink -f "$0")")/..")
 # shellcheck source=../tests/testbed/cluster.sh
 . "$ROOT/tests/testbed/cluster.sh"
-[ $# -ge 1 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || usage
 DIR=$(mkdir -p "$1" && readlink -f "$1"); shift
 [ $# -gt 0 ] || set -- rate files far small medium huge
 VERBS3=${VERBS3:-$(binary)}

@@ -14,7 +14,7 @@ ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 # shellcheck source=../tests/testbed/cluster.sh
 . "$ROOT/tests/testbed/cluster.sh"
 case ${1:-} in
-  ''|-*) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
+  ''|-*) usage ;;
   tables) exec python3 "$ROOT/loadtest/report.py" "${2:?DIR}" "$ROOT/loadtest/PERFORMANCE.md" ;;
 esac
 OUT=$(mkdir -p "$1" && readlink -f "$1"); shift

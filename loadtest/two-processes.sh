@@ -16,7 +16,7 @@ ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 case ${1:-} in
   hot) scenario=hot GATEWAY_MIB=${GATEWAY_MIB:-256} WORKER_MIB=${WORKER_MIB:-512} ;;
   memory) scenario=memory GATEWAY_MIB=${GATEWAY_MIB:-64} WORKER_MIB=${WORKER_MIB:-256} ;;
-  *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
+  *) usage ;;
 esac
 shift
 case ${WAY:-shm} in shm) SHM=true ;; tcp) SHM=false ;; *) echo "WAY is shm or tcp" >&2; exit 2 ;; esac

@@ -10,7 +10,7 @@ ROOT=$(readlink -f "$HERE/..")
 # shellcheck disable=SC1091  # ../tests/testbed/built.sh
 . "$ROOT/tests/testbed/built.sh"
 
-[ $# -ge 1 ] || { sed -n 's/^#   //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[ $# -ge 1 ] || usage
 PYTHON_BINARY=${PYTHON_BINARY:-$(binary)}
 export PYTHON_BINARY PYTHONDONTWRITEBYTECODE=1
 VENV=$("$ROOT/tests/testbed/venv.sh" python)

@@ -11,7 +11,7 @@ ROOT=$(readlink -f "$HERE/../..")
 # shellcheck disable=SC1091  # ../testbed/built.sh
 . "$ROOT/tests/testbed/built.sh"
 
-[ $# -ge 1 ] || { sed -n 's/^#   //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[ $# -ge 1 ] || usage
 ATTACKS_BINARY=${ATTACKS_BINARY:-$(binary)}
 export ATTACKS_BINARY PYTHONDONTWRITEBYTECODE=1
 VENV=$("$ROOT/tests/testbed/venv.sh" attacks)

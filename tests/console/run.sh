@@ -10,7 +10,7 @@ ROOT=$(readlink -f "$HERE/../..")
 # shellcheck disable=SC1091  # ../testbed/built.sh
 . "$ROOT/tests/testbed/built.sh"
 
-[ $# -ge 1 ] || { sed -n 's/^#   //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[ $# -ge 1 ] || usage
 CONSOLE_BINARY=${CONSOLE_BINARY:-$(binary)}
 export CONSOLE_BINARY PYTHONDONTWRITEBYTECODE=1
 command -v chromium-headless-shell >/dev/null || "$ROOT/tests/testbed/packages.sh" >&2

@@ -10,7 +10,7 @@ HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 ROOT=$(readlink -f "$HERE/../..")
 # shellcheck source=tests/testbed/built.sh
 . "$ROOT/tests/testbed/built.sh"
-[ $# -eq 1 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || usage
 export PYTHONDONTWRITEBYTECODE=1
 VERBS3=$(binary)
 VENV=$("$ROOT/tests/testbed/venv.sh" deploy)

@@ -9,7 +9,7 @@ HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 ROOT=$(readlink -f "$HERE/../..")
 # shellcheck source=tests/testbed/built.sh
 . "$ROOT/tests/testbed/built.sh"
-[ $# -ge 1 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || usage
 mkdir -p "$1"; DIR=$(readlink -f "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "ERROR: pods: must run as root: it makes network and mount namespaces" >&2; exit 1; }
 [ -d /sys/fs/cgroup/cpuset ] || { echo "ERROR: pods: /sys/fs/cgroup is not of version 1: this stage makes its nodes' cgroups for that alone" >&2; exit 1; }

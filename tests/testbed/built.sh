@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 #! Owns where the shell's tests find what was built: verbs3-test says it by VERBS3_PROFILE and VERBS3_BUILT (see built.py);
-#! by hand it is the release build, made where it is missing. Sourced, with ROOT set. Knows no test.
+#! by hand it is the release build, made where it is missing. And how they say what they are called with. Sourced, with ROOT set.
+#! Knows no test.
 
 VERBS3_PROFILE=${VERBS3_PROFILE:-release}
+
+# Prints how the script that sources this is called, as its head says, and ends it.
+usage() { sed -n 's/^#   //p' "$0" >&2; exit 2; }
 
 # Where Cargo puts the binary, whatever the environment says about the target folder.
 binary() {

@@ -12,7 +12,7 @@ HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 ROOT=$(readlink -f "$HERE/../..")
 # shellcheck source=cluster.sh
 . "$HERE/cluster.sh"
-[ $# -eq 2 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+[ $# -eq 2 ] || usage
 ROLE=$1 DIR=$2
 mkdir -p "$DIR"
 VERBS3=$(binary) || exit 1
