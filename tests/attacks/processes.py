@@ -4,6 +4,7 @@ The bounds are small and the deadlines short, so that an attack that is not boun
 ended by its pid. Knows no attack.
 """
 
+import json
 import os
 import signal
 import socket
@@ -43,49 +44,30 @@ HONEST = Key("AKHONEST", "honest-secret-key")
 WRITER, ADMIN, NARROW = Key("AKWRITER", "writer-secret"), Key("AKADMIN", "admin-secret"), Key("AKNARROW", "narrow-secret")
 WARMER, OTHER_WARMER = Key("AKWARMER", "warmer-secret"), Key("AKOTHERWARMER", "other-warmer-secret")
 
-IDENTITIES = f"""
-[[identity]]
-name = "owner"
-access_key = "{OWNER.access}"
-secret_key = "{OWNER.secret}"
-allow = [{{ mount = "*", rights = ["read", "write", "list", "delete", "warm", "admin"] }}]
+# Name, key, mount, prefix and rights.
+GRANTS = [
+    ("owner", OWNER, "*", "", "read write list delete warm admin"),
+    ("honest", HONEST, "*", "", "read write list delete"),
+    ("writer", WRITER, "*", "mine/", "read write list delete"),
+    ("admin", ADMIN, "asked", "", "read write list delete admin"),
+    ("narrow", NARROW, "data", "a/b/", "read write list delete"),
+    ("warmer", WARMER, "data", "warm/", "read list warm"),
+    ("other warmer", OTHER_WARMER, "data", "other/", "warm"),
+]
 
-[[identity]]
-name = "honest"
-access_key = "{HONEST.access}"
-secret_key = "{HONEST.secret}"
-allow = [{{ mount = "*", rights = ["read", "write", "list", "delete"] }}]
 
+def identity(name: str, key: Key, mount: str, prefix: str, rights: str) -> str:
+    within = f'prefix = "{prefix}", ' if prefix else ""
+    return f"""
 [[identity]]
-name = "writer"
-access_key = "{WRITER.access}"
-secret_key = "{WRITER.secret}"
-allow = [{{ mount = "*", prefix = "mine/", rights = ["read", "write", "list", "delete"] }}]
-
-[[identity]]
-name = "admin"
-access_key = "{ADMIN.access}"
-secret_key = "{ADMIN.secret}"
-allow = [{{ mount = "asked", rights = ["read", "write", "list", "delete", "admin"] }}]
-
-[[identity]]
-name = "narrow"
-access_key = "{NARROW.access}"
-secret_key = "{NARROW.secret}"
-allow = [{{ mount = "data", prefix = "a/b/", rights = ["read", "write", "list", "delete"] }}]
-
-[[identity]]
-name = "warmer"
-access_key = "{WARMER.access}"
-secret_key = "{WARMER.secret}"
-allow = [{{ mount = "data", prefix = "warm/", rights = ["read", "list", "warm"] }}]
-
-[[identity]]
-name = "other warmer"
-access_key = "{OTHER_WARMER.access}"
-secret_key = "{OTHER_WARMER.secret}"
-allow = [{{ mount = "data", prefix = "other/", rights = ["warm"] }}]
+name = "{name}"
+access_key = "{key.access}"
+secret_key = "{key.secret}"
+allow = [{{ mount = "{mount}", {within}rights = {json.dumps(rights.split())} }}]
 """
+
+
+IDENTITIES = "".join(identity(*grant) for grant in GRANTS)
 
 
 class Process:
