@@ -65,6 +65,29 @@ async fn a_second_read_is_a_hit_from_shared_memory_with_any_number_of_workers() 
     }
 }
 
+/// Gateway and worker end together, so the worker leases it what is hot.
+#[tokio::test]
+async fn a_hot_small_object_comes_from_the_gateway_until_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let soon = ["--set", "worker.leases.quiet_for=0s", "--set", "worker.leases.reads_min=2"];
+    let dev = start(folder.path(), &soon);
+    let (access, secret) = dev_key(&folder.path().join("data"));
+    let client = dev.client(&access, &secret);
+    for version in 1..=5 {
+        let body = vec![version; 4096];
+        put_object(&client, "demo", "k", body.clone()).await;
+        let began = Instant::now();
+        loop {
+            let read = get_object(&client, "demo", "k").await;
+            assert_eq!(read.body, body, "{}", read.head);
+            if read.head.contains("x-verbs3-transport: gateway") {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", read.head);
+        }
+    }
+}
+
 #[test]
 fn admin_endpoints_answer_and_a_second_process_is_told_of_the_port() {
     let folder = tempfile::tempdir().unwrap();

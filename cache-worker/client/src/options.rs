@@ -15,6 +15,8 @@ pub struct TierOptions {
     /// The map comes from a coordinator, and may change. A worker that disagrees about it is asked
     /// again, until the deadlines.
     pub coordinated: bool,
+    /// All workers are of this process, and end with it.
+    pub in_process: bool,
 }
 
 /// Reason why the client can't run with its options.
@@ -67,7 +69,12 @@ mod tests {
     use verbs3_settings::{ByteSize, TimePeriod};
 
     fn options(settings: TierSettings) -> TierOptions {
-        TierOptions { settings, geometry: BlockGeometry::DEFAULT, coordinated: false }
+        TierOptions {
+            settings,
+            geometry: BlockGeometry::DEFAULT,
+            coordinated: false,
+            in_process: false,
+        }
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn options() -> TierOptions {
         announce_deadline: TimePeriod::from_seconds(5),
         ..TierSettings::default()
     };
-    TierOptions { settings, geometry: GEOMETRY, coordinated: false }
+    TierOptions { settings, geometry: GEOMETRY, coordinated: false, in_process: false }
 }
 
 fn arena(bytes: usize) -> Arena {

@@ -104,8 +104,9 @@ impl CacheTierClient {
         }
         let gateway = rand::random();
         let metrics = Arc::new(TierMetrics::new(registry)?);
-        // Without coordinators homes grant no leases.
-        let leases_max = if options.coordinated { options.settings.leases_max } else { 0 };
+        // Workers of a list grant no leases.
+        let leases_max =
+            if options.coordinated || options.in_process { options.settings.leases_max } else { 0 };
         let bounds = SmallObjectBounds {
             object_bytes_max: options.settings.small_object_max.0,
             memory_bytes_max: options.settings.small_memory_max.0,

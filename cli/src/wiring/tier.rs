@@ -115,7 +115,8 @@ pub fn start_tier(
     registry: &Registry,
 ) -> anyhow::Result<Arc<CacheTierClient>> {
     let coordinated = !cluster.coordinators.is_empty();
-    let options = TierOptions { settings, geometry, coordinated };
+    let in_process = ways.dialling.is_none();
+    let options = TierOptions { settings, geometry, coordinated, in_process };
     if options.coordinated {
         let none = (PlacementMap::without_members(), HashMap::new());
         return CacheTierClient::new(options, none.0, none.1, arena, registry)

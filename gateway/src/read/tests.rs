@@ -153,7 +153,8 @@ impl Make {
         let placement = PlacementMap::new(Epoch(1), members, self.workers).unwrap();
         let settings =
             TierSettings { open_landing: ByteSize(4 * PAGE as u64), ..TierSettings::default() };
-        let options = TierOptions { settings, geometry: GEOMETRY, coordinated: false };
+        let options =
+            TierOptions { settings, geometry: GEOMETRY, coordinated: false, in_process: false };
         let registry = Registry::new();
         let tier = CacheTierClient::new(options, placement, peers, arena(self.landings), &registry)
             .unwrap();

@@ -95,7 +95,8 @@ impl Gateway {
             small_memory_max: ByteSize([1 << 20, 70_000][seed as usize % 2]),
             ..TierSettings::default()
         };
-        let options = TierOptions { settings, geometry: GEOMETRY, coordinated: true };
+        let options =
+            TierOptions { settings, geometry: GEOMETRY, coordinated: true, in_process: false };
         // Its leases end by the same time as everything else.
         let start = tokio::time::Instant::now();
         let clock = Arc::new(move || start.elapsed());

@@ -133,7 +133,8 @@ impl Bed {
         let placement = PlacementMap::new(Epoch(3), members, 2.min(count)).unwrap();
         let open_landing = ByteSize(GEOMETRY.page_bytes.into());
         let settings = TierSettings { open_landing, ..TierSettings::default() };
-        let options = TierOptions { settings, geometry: GEOMETRY, coordinated: false };
+        let options =
+            TierOptions { settings, geometry: GEOMETRY, coordinated: false, in_process: false };
         let (all, map) = (peers.clone(), placement.clone());
         let registry = Registry::new();
         let tier = CacheTierClient::new(options, map, all, arena(reading), &registry).unwrap();
