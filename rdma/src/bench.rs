@@ -23,7 +23,7 @@ pub use host::{BenchHost, HostOptions};
 pub use left_out::{LeftOut, LeftOutCause};
 pub use measure::{BandwidthResult, RoundTrips, TransferDirection, TransferLoad};
 pub use message::ECHO_BYTES_MAX;
-pub use requester::{BenchRequester, DialOptions, MeasuredWay};
+pub use requester::{ALL_RAILS, BenchRequester, DialOptions, MeasuredWay};
 pub use transfer_cost::TransferCost;
 
 use crate::transport::TransportError;

@@ -29,6 +29,7 @@ mod rail_regions;
 mod rail_watch;
 mod readable_source;
 mod receive_buffers;
+mod registration_trial;
 mod send_requests;
 mod server;
 mod session_seals;
@@ -46,6 +47,9 @@ pub use rail::RailIdentity;
 pub use rail_connector::VerbsTransport;
 pub use rail_keeper::FirstAttempt;
 pub use rail_presence::RailPlace;
+pub use registration_trial::{
+    RailRegistration, RegistrationOrder, has_memory_windows, time_registration,
+};
 pub use server::{RailAddress, VerbsServer, VerbsServerOptions};
 
 use tokio::runtime::Handle;

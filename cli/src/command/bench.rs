@@ -10,6 +10,8 @@ mod s3_arguments;
 
 use clap::Subcommand;
 
+pub use record::{FabricRecord, median_micros, mib_per_second};
+
 /// The subcommands of `verbs3 bench`.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {

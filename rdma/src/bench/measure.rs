@@ -45,7 +45,7 @@ impl TransferDirection {
 pub struct TransferLoad {
     pub bytes: u64,
     pub direction: TransferDirection,
-    /// Calls in flight in each direction, over all connections of the way.
+    /// Calls in flight in each direction, over all connections of the way; for each of its rails.
     pub depth: usize,
     pub time: Duration,
     /// Compares every byte, not only the ends of pages.
@@ -152,7 +152,7 @@ impl BenchRequester {
         way: &MeasuredWay,
         load: &TransferLoad,
     ) -> Result<BandwidthResult, BenchError> {
-        let lanes: Vec<(usize, bool)> = (0..load.depth)
+        let lanes: Vec<(usize, bool)> = (0..load.depth * way.rails)
             .flat_map(|lane| match load.direction {
                 TransferDirection::Read => vec![(lane, true)],
                 TransferDirection::Write => vec![(lane, false)],

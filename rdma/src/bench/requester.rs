@@ -46,10 +46,15 @@ pub struct DialOptions {
 /// One open way to the host.
 pub struct MeasuredWay {
     pub kind: TransportKind,
-    /// "tcp", "shm", or the rail.
+    /// "tcp", "shm", the rail, or [`ALL_RAILS`].
     pub name: String,
+    /// Rails that it uses at once; 1 for tcp and shm. Each has a load's depth of its own.
+    pub rails: usize,
     pub(super) connections: Vec<Arc<dyn PeerConnection>>,
 }
+
+/// Name of the way over every rail that works, where there are several.
+pub const ALL_RAILS: &str = "verbs, all rails";
 
 /// All ways to one host.
 pub struct BenchRequester {
@@ -70,14 +75,6 @@ impl BenchRequester {
     /// Fails if tcp can't connect, the host has another page size, or memory is short.
     pub async fn dial_host(options: DialOptions) -> Result<Self, BenchError> {
         let page_bytes = options.page_bytes;
-        let capacity_bytes =
-            PatternPages::memory_bytes(page_bytes) + options.in_flight_bytes_max + SLACK_BYTES;
-        let map = ArenaOptions { capacity_bytes, cell_bytes_max: page_bytes, populate: true };
-        let arena = Arena::map_memory(map)
-            .map_err(|error| BenchError::io_error("map memory")(std::io::Error::other(error)))?;
-        let no_room = BenchError::NoRoom { bytes: PatternPages::memory_bytes(page_bytes) as u64 };
-        let source = PatternPages::new(&arena, page_bytes).ok_or(no_room)?;
-
         let transport = TcpTransport::new(options.tcp.clone());
         let address = PeerAddress::from(options.host);
         let tcp = open_connections(options.connections, || transport.connect(&address)).await?;
@@ -90,17 +87,29 @@ impl BenchRequester {
             );
             return Err(BenchError::Refused(format!("it has {reason}; give both the same --page")));
         }
+        let verbs = options.kinds.contains(&TransportKind::Verbs);
+        let lanes = if verbs { told.rails.len().max(1) } else { 1 };
+        let capacity_bytes = PatternPages::memory_bytes(page_bytes)
+            + options.in_flight_bytes_max.saturating_mul(lanes)
+            + SLACK_BYTES;
+        let map = ArenaOptions { capacity_bytes, cell_bytes_max: page_bytes, populate: true };
+        let arena = Arena::map_memory(map)
+            .map_err(|error| BenchError::io_error("map memory")(std::io::Error::other(error)))?;
+        let no_room = BenchError::NoRoom { bytes: PatternPages::memory_bytes(page_bytes) as u64 };
+        let source = PatternPages::new(&arena, page_bytes).ok_or(no_room)?;
         let mut found = WayDiscovery { ways: Vec::new(), left_out: Vec::new() };
         if options.kinds.contains(&TransportKind::Shm) {
             found.open_shm(&options, &told).await;
         }
-        if options.kinds.contains(&TransportKind::Verbs) {
+        if verbs {
             found.open_rails(&options, &told, &arena).await;
+            found.join_rails();
         }
         if options.kinds.contains(&TransportKind::Tcp) {
             found.ways.push(MeasuredWay {
                 kind: TransportKind::Tcp,
                 name: "tcp".into(),
+                rails: 1,
                 connections: tcp,
             });
         }
@@ -154,6 +163,7 @@ impl WayDiscovery {
             Ok(connections) => self.ways.push(MeasuredWay {
                 kind: TransportKind::Shm,
                 name: "shm".into(),
+                rails: 1,
                 connections,
             }),
             Err(error) => leave(self, error.into()),
@@ -191,11 +201,28 @@ impl WayDiscovery {
             };
             match opened.await {
                 Ok(connections) => {
-                    self.ways.push(MeasuredWay { kind: TransportKind::Verbs, name, connections })
+                    let kind = TransportKind::Verbs;
+                    self.ways.push(MeasuredWay { kind, name, rails: 1, connections });
                 }
                 Err(cause) => self.leave_out(TransportKind::Verbs, name, cause),
             }
         }
+    }
+
+    /// Adds the way over all open rails at once, where there are several. It shares their
+    /// connections, in turn by rail.
+    fn join_rails(&mut self) {
+        let open: Vec<&MeasuredWay> =
+            self.ways.iter().filter(|way| way.kind == TransportKind::Verbs).collect();
+        let (rails, each) = (open.len(), open.first().map_or(0, |way| way.connections.len()));
+        if rails < 2 {
+            return;
+        }
+        let turns =
+            (0..each).flat_map(|at| open.iter().map(move |way| way.connections[at].clone()));
+        let connections = turns.collect();
+        let (kind, name) = (TransportKind::Verbs, ALL_RAILS.to_owned());
+        self.ways.push(MeasuredWay { kind, name, rails, connections });
     }
 
     fn leave_out(&mut self, kind: TransportKind, way: String, cause: LeftOutCause) {

@@ -21,7 +21,7 @@ const REGION_BYTES_MAX: u64 = 64 << 30;
 
 /// Threads that register one rail's regions. All rails register at once, and pinning of one process
 /// stops to gain beyond some 16 threads.
-const THREADS_MAX: usize = 4;
+pub(super) const THREADS_MAX: usize = 4;
 
 /// Longest arena that is given back where it is dropped. Unpinning of a longer one takes a while.
 const DROPPED_INLINE_BYTES_MAX: usize = 256 << 20;
@@ -44,10 +44,21 @@ pub(super) struct RailRegions {
 impl RailRegions {
     /// Cuts `arena` into regions that the device takes. Registers nothing yet.
     pub(super) fn new(domain: Arc<ProtectionDomain>, arena: Arena, terms: RegionTerms) -> Self {
+        Self::with_bound(domain, arena, terms, REGION_BYTES_MAX)
+    }
+
+    /// Cuts `arena` like `new`, into regions of `region_bytes` at most.
+    pub(super) fn with_bound(
+        domain: Arc<ProtectionDomain>,
+        arena: Arena,
+        terms: RegionTerms,
+        region_bytes: u64,
+    ) -> Self {
         let (base, bytes) = arena.mapped_range();
         // A device that does not say refuses a region that is too long.
         let region_bytes_max =
             domain.query_capabilities().map_or(u64::MAX, |able| able.region_bytes_max);
+        let region_bytes_max = region_bytes_max.min(region_bytes);
         let stride = region_stride(bytes, arena.extent_bytes(), region_bytes_max);
         let regions = (0..bytes.div_ceil(stride)).map(|_| OnceLock::new()).collect();
         let base = base.as_ptr() as usize;
@@ -58,6 +69,11 @@ impl RailRegions {
     /// Registers what is not registered yet, in parallel. What succeeded stays registered after a
     /// failure, so that another attempt pins nothing twice. This is slow.
     pub(super) fn register_missing(&self, rail: &str) -> io::Result<()> {
+        self.register_on_threads(rail, THREADS_MAX)
+    }
+
+    /// Registers like `register_missing`, on `threads_max` threads at most.
+    pub(super) fn register_on_threads(&self, rail: &str, threads_max: usize) -> io::Result<()> {
         let missing: Vec<usize> =
             (0..self.regions.len()).filter(|&at| self.regions[at].get().is_none()).collect();
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
@@ -72,7 +88,7 @@ impl RailRegions {
             }
         };
         std::thread::scope(|threads| {
-            for _ in 1..missing.len().min(THREADS_MAX) {
+            for _ in 1..missing.len().min(threads_max) {
                 threads.spawn(register);
             }
             register();

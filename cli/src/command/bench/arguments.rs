@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use verbs3_rdma::bench::TransferDirection;
+use verbs3_rdma::settings::FeatureSwitch;
 use verbs3_rdma::transport::TransportKind;
 
 use verbs3_loadtest::units;
@@ -25,6 +26,7 @@ Examples:
 The serving side tells its ways over tcp; each that works is measured, and for each that does not the reason is given.
 A rail is an address of a port of an RDMA NIC (`rdma link`, `ip address`, `verbs3 doctor`). Without --rail, the serving
 side offers the address that it listens on, and the measuring side uses the one from which the route to it leads.
+Where several rails work, all of them at once are one more way; each has --depth calls in flight.
 What is read is checked. Figures of a busy host are figures of a busy host: compare within a run, and use --rounds.
 Compare `in` with ib_write_bw, and half of `echo` with ib_send_lat (loadtest/fabric.sh does both).
 Status: 0 all figures, 1 some way failed under way or the host can't be reached, 2 the command line is wrong.")]
@@ -72,12 +74,18 @@ pub struct FabricArguments {
     /// Unit of what is pushed; the same on both sides
     #[arg(long, value_name = "BYTES", value_parser = parse_page_bytes, default_value = "256KiB")]
     pub page: u64,
-    /// Memory of the serving side
+    /// Memory of the serving side, for each of its rails
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "256MiB")]
     pub memory: u64,
     /// How long verbs poll before they wait for an event, in µs: latency for CPU time
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     pub busy_poll: u64,
+    /// Whether this side opens its memory through memory windows, as `verbs.windows`
+    #[arg(long, value_enum, default_value = "off")]
+    pub windows: SwitchArgument,
+    /// Whether transfers of this side's NICs may pass each other, as `verbs.relaxed_ordering`
+    #[arg(long, value_enum, default_value = "auto")]
+    pub relaxed_ordering: SwitchArgument,
     /// Leave out the plain TCP streams that tcp is held against
     #[arg(long)]
     pub no_plain: bool,
@@ -96,6 +104,13 @@ pub struct FabricArguments {
     /// Configuration file whose cluster.secret is used
     #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
     pub config: Option<PathBuf>,
+}
+
+/// A feature that some devices lack, as settings name its states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SwitchArgument {
+    Auto,
+    Off,
 }
 
 /// A transport as it is named on the command line.
@@ -126,6 +141,15 @@ fn parse_page_bytes(text: &str) -> Result<u64, String> {
         let fits = bytes.is_power_of_two() && ((4 << 10)..=(4 << 20)).contains(&bytes);
         if fits { Ok(bytes) } else { Err("a power of two from 4KiB to 4MiB".to_owned()) }
     })
+}
+
+impl From<SwitchArgument> for FeatureSwitch {
+    fn from(switch: SwitchArgument) -> Self {
+        match switch {
+            SwitchArgument::Auto => Self::Auto,
+            SwitchArgument::Off => Self::Off,
+        }
+    }
 }
 
 impl From<WayArgument> for TransportKind {

@@ -40,21 +40,18 @@ pub fn run_fabric_bench(arguments: &FabricArguments) -> ExitCode {
             return ExitCode::from(MISCONFIGURED);
         }
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("can't start threads");
-    let arguments = arguments.clone();
-    // A task of the runtime's own threads, as a gateway's are: the thread that blocks here would be
-    // woken for each reply.
-    let job = async move {
-        if arguments.serve {
-            serve_fabric(&arguments, &secret).await.map(|()| true)
-        } else {
-            measure_fabric(&arguments, &secret).await
-        }
+    if secret.is_none() && !arguments.loopback {
+        eprintln!(
+            "warning: no --secret-file: whoever reaches the serving side can use it while it serves"
+        );
+    }
+    let secret = secret.unwrap_or_else(public_secret);
+    let ended = if arguments.serve {
+        let arguments = arguments.clone();
+        block_on_task(async move { serve_fabric(&arguments, &secret).await }).map(|()| true)
+    } else {
+        measure_with(arguments, secret).and_then(|record| show_record(arguments, &record))
     };
-    let ended = runtime.and_then(|runtime| runtime.block_on(async { tokio::spawn(job).await? }));
     match ended {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -65,7 +62,38 @@ pub fn run_fabric_bench(arguments: &FabricArguments) -> ExitCode {
     }
 }
 
-fn load_bench_secret(arguments: &FabricArguments) -> anyhow::Result<HandshakeSecret> {
+/// Measures as `verbs3 bench fabric` does, and prints nothing.
+pub fn measure_record(arguments: &FabricArguments) -> anyhow::Result<FabricRecord> {
+    let secret = load_bench_secret(arguments)?.unwrap_or_else(public_secret);
+    measure_with(arguments, secret)
+}
+
+fn measure_with(
+    arguments: &FabricArguments,
+    secret: HandshakeSecret,
+) -> anyhow::Result<FabricRecord> {
+    let arguments = arguments.clone();
+    block_on_task(async move { measure_fabric(&arguments, &secret).await })
+}
+
+/// Runs `job` as a task of the runtime's own threads, as a gateway's are: the thread that blocks
+/// here would be woken for each reply.
+fn block_on_task<T: Send + 'static>(
+    job: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("can't start threads")?;
+    runtime.block_on(async { tokio::spawn(job).await? })
+}
+
+fn public_secret() -> HandshakeSecret {
+    HandshakeSecret::new(BENCH_SECRET)
+}
+
+/// `None`: the arguments name no secret.
+fn load_bench_secret(arguments: &FabricArguments) -> anyhow::Result<Option<HandshakeSecret>> {
     let given = if let Some(path) = &arguments.secret_file {
         Some(verbs3_config::ConfigSecret::read(path)?)
     } else if let Some(path) = &arguments.config {
@@ -80,15 +108,7 @@ fn load_bench_secret(arguments: &FabricArguments) -> anyhow::Result<HandshakeSec
     } else {
         None
     };
-    if let Some(secret) = given {
-        return Ok(HandshakeSecret::new(secret.reveal_text()));
-    }
-    if !arguments.loopback {
-        eprintln!(
-            "warning: no --secret-file: whoever reaches the serving side can use it while it serves"
-        );
-    }
-    Ok(HandshakeSecret::new(BENCH_SECRET))
+    Ok(given.map(|secret| HandshakeSecret::new(secret.reveal_text())))
 }
 
 fn tcp_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> TcpOptions {
@@ -100,6 +120,8 @@ fn tcp_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> TcpOpti
 fn verbs_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> VerbsOptions {
     let mut options = VerbsOptions::new(secret.clone());
     options.settings.busy_poll = TimePeriod(Duration::from_micros(arguments.busy_poll));
+    options.settings.windows = arguments.windows.into();
+    options.settings.relaxed_ordering = arguments.relaxed_ordering.into();
     options
 }
 
@@ -113,6 +135,8 @@ async fn start_bench_host(
     if rails.is_empty() && !listen.ip().is_unspecified() && !listen.ip().is_loopback() {
         rails.push(listen.ip());
     }
+    let each = usize::try_from(arguments.memory).context("more memory than there are addresses")?;
+    let arena_bytes = each.saturating_mul(rails.len().max(1));
     let socket = std::env::temp_dir().join(format!("verbs3-bench-{}.sock", std::process::id()));
     let options = HostOptions {
         listen,
@@ -122,8 +146,7 @@ async fn start_bench_host(
         shm: CallOptions::new(secret.clone()),
         socket: Some(socket),
         page_bytes: arguments.page as usize,
-        arena_bytes: usize::try_from(arguments.memory)
-            .context("more memory than there are addresses")?,
+        arena_bytes,
         runtimes: reactors.runtime_handles(),
     };
     Ok(BenchHost::start(options).await?)
@@ -151,11 +174,10 @@ async fn serve_fabric(arguments: &FabricArguments, secret: &HandshakeSecret) -> 
     Ok(())
 }
 
-/// `false` where a way failed under way.
 async fn measure_fabric(
     arguments: &FabricArguments,
     secret: &HandshakeSecret,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<FabricRecord> {
     let reactors = ReactorThreads::start(0).context("can't start threads")?;
     let (own, host) = if arguments.loopback {
         let own =
@@ -179,18 +201,23 @@ async fn measure_fabric(
     }
     .measure_all(host)
     .await?;
+    drop(dialled);
+    if let Some(own) = own {
+        own.shutdown().await;
+    }
+    Ok(record)
+}
+
+/// `false` where a way failed under way.
+fn show_record(arguments: &FabricArguments, record: &FabricRecord) -> anyhow::Result<bool> {
     if let Some(path) = &arguments.plot {
-        std::fs::write(path, plot::render_svg(&record))
+        std::fs::write(path, plot::render_svg(record))
             .with_context(|| format!("can't write {}", path.display()))?;
     }
     if arguments.json {
         println!("{:#}", record.to_json());
     } else {
-        print!("{}", figures::render_table(&record));
-    }
-    drop(dialled);
-    if let Some(own) = own {
-        own.shutdown().await;
+        print!("{}", figures::render_table(record));
     }
     Ok(record.rows.iter().flat_map(|row| &row.cells).all(|cell| cell.failed.is_none()))
 }

@@ -10,7 +10,7 @@ use verbs3_rdma::doctor::{
 use super::DoctorReport;
 
 /// Rises when a field changes its meaning or goes away.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 pub(super) fn render_json(report: &DoctorReport) -> String {
     let worst = worst_severity(&report.findings);
@@ -18,6 +18,7 @@ pub(super) fn render_json(report: &DoctorReport) -> String {
         "schema": SCHEMA,
         "version": env!("CARGO_PKG_VERSION"),
         "kernel": report.host.kernel,
+        "page_bytes": report.host.memory.page_bytes,
         "container": report.host.container.is_some(),
         "verdict": worst.as_str(),
         "exit_status": worst.exit_status(),

@@ -12,6 +12,9 @@ pub struct HostMemoryInfo {
     pub total_bytes: u64,
     /// The smallest limit of this process's cgroups, and the file that has it.
     pub limit: Option<(u64, String)>,
+    /// Length of the kernel's own pages, which differs between kernels of one processor; `None` if
+    /// unknown.
+    pub page_bytes: Option<u64>,
 }
 
 /// The huge pages of the host, reserved ones (hugetlbfs) and transparent ones.
@@ -37,7 +40,16 @@ pub(super) fn read(tree: &HostFileTree) -> HostMemoryInfo {
     let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib: u64 =
         total.and_then(|text| text.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0);
-    HostMemoryInfo { total_bytes: kib << 10, limit: cgroup_limit(tree) }
+    let (limit, page_bytes) = (cgroup_limit(tree), read_page_bytes(tree));
+    HostMemoryInfo { total_bytes: kib << 10, limit, page_bytes }
+}
+
+/// Reads the page length of this process's first mapping, which is the binary's own.
+fn read_page_bytes(tree: &HostFileTree) -> Option<u64> {
+    let maps = tree.read_text("proc/self/smaps")?;
+    let line = maps.lines().find_map(|line| line.strip_prefix("KernelPageSize:"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 /// Returns the limit of either version of cgroups. A limit holds for everything below it. Inside a
