@@ -1,5 +1,6 @@
 //! The command line: what can be said, and what it means for the configuration.
 
+pub mod acceptance;
 pub mod config;
 pub mod coordinators;
 pub mod doctor;
@@ -273,6 +274,7 @@ mod tests {
             include_str!("../../deploy/README.md"),
             include_str!("../../docs/getting-started.md"),
             include_str!("../../docs/cluster.md"),
+            include_str!("../../docs/hardware.md"),
             include_str!("../../docs/networks.md"),
             include_str!("../../docs/warming.md"),
             include_str!("../../docs/operations.md"),

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bounded_process;
 mod command;
 mod demo;
 mod dev;
@@ -12,6 +13,7 @@ mod logging;
 mod process;
 mod reactor_threads;
 mod signed_request;
+mod ssh;
 mod wiring;
 
 use std::process::ExitCode;

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 #! Runs the verbs cases over the fake provider: no device and no VM. A profile whose device would refuse today is not listed.
 #!
-#!   tests/fake-verbs/run.sh CONFORMANCE UNIT WORK      both test binaries, and an empty folder
+#!   tests/fake-verbs/run.sh CONFORMANCE UNIT ACCEPTANCE WORK      the test binaries, and an empty folder
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-CONFORMANCE=$1 UNIT=$2 WORK=$3
+CONFORMANCE=$1 UNIT=$2 ACCEPTANCE=$3 WORK=$4
 "$HERE/build.sh" "$WORK/lib"
 export LD_LIBRARY_PATH="$WORK/lib" CARGO_MANIFEST_DIR="$HERE/../../rdma"
 # What the kernel says of the profile that is as soft-RoCE.
@@ -24,3 +24,5 @@ done
 VERBS3_TEST_ADDRESS=127.0.0.1 timeout 300 "$UNIT" --ignored verbs::hostile --test-threads=1
 # Devices that fail, move, or refuse registrations. Each case names devices of its own.
 timeout 300 "$UNIT" --ignored verbs::fake_devices
+# What an acceptance run measures and judges.
+timeout 300 "$ACCEPTANCE" --ignored

@@ -1,8 +1,10 @@
 //! `verbs3 doctor`: looks at this host, and at the way to another one. What is judged, and how, is
 //! `rdma`'s; this prints it.
 
+mod acceptance;
 mod json;
 mod peer;
+mod remote_report;
 mod text;
 
 use std::io::Write;
@@ -55,6 +57,9 @@ pub fn run_doctor(arguments: &DoctorArguments) -> ExitCode {
     }
     let status = worst_severity(&findings).exit_status();
     let report = DoctorReport { host, findings, peer };
+    if arguments.acceptance.acceptance.is_some() {
+        return acceptance::run_acceptance(&arguments.acceptance, &report);
+    }
     let printed =
         if arguments.json { json::render_json(&report) } else { text::render_text(&report) };
     // Whoever closed the pipe has read enough; the status still says it.
@@ -112,4 +117,10 @@ fn probe_options(config: &RootSettings) -> ProbeOptions {
         bind_device: config.tcp.bind_device.clone(),
         bind_address: config.tcp.bind_address,
     }
+}
+
+/// Returns an error with its causes in one line.
+fn explain_error(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
