@@ -4,6 +4,7 @@ pub mod acceptance;
 pub mod config;
 pub mod coordinators;
 pub mod doctor;
+pub mod fleet;
 pub mod plan;
 pub mod settings;
 

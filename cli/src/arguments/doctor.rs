@@ -7,6 +7,7 @@ use verbs3_config::{ConfigLayers, EnvironmentLayer, ProcessRole};
 
 use super::acceptance::AcceptanceArguments;
 use super::config::RoleArgument;
+use super::fleet::FleetArguments;
 use super::settings::{path_and_value, set_flags};
 
 /// Arguments of `verbs3 doctor`.
@@ -17,12 +18,14 @@ Examples:
   verbs3 doctor --config worker.toml --role worker  and whether it has the memory for it
   verbs3 doctor --peer gpu-08                       and the way to another one
   verbs3 doctor --acceptance gpu-08                 everything that two hosts with new NICs are asked, in one file
+  verbs3 doctor --fleet hosts.txt                   many hosts over ssh: problems, and the odd one out
   verbs3 doctor --json | jq '.findings[] | select(.severity != \"ok\")'
 
 Run it where the process runs: in its container, as its user, under its unit's limits.
 Exit status: 0 all well, 1 warnings, 2 failures (or a configuration that can't be used).
 No RDMA at all is not a failure: tcp is used then.
-With --acceptance: 0 nothing is below what is expected, 1 something is below or failed, 2 it can't be run or written.")]
+With --acceptance: 0 nothing is below what is expected, 1 something is below or failed, 2 it can't be run or written.
+With --fleet: 0 all well and alike, 1 warnings or differences, 2 failures, or hosts that can't be asked.")]
 pub struct DoctorArguments {
     /// Also look at the way to this host: a name, an address, or the id of a worker in
     /// `[[cluster.workers]]`. Default port: the worker's
@@ -42,6 +45,8 @@ pub struct DoctorArguments {
     set: Vec<(String, String)>,
     #[command(flatten)]
     pub acceptance: AcceptanceArguments,
+    #[command(flatten)]
+    pub fleet: FleetArguments,
     /// Look at the files below another folder, for tests
     #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
     pub root: PathBuf,

@@ -2,6 +2,7 @@
 //! `rdma`'s; this prints it.
 
 mod acceptance;
+mod fleet;
 mod json;
 mod peer;
 mod remote_report;
@@ -31,6 +32,9 @@ struct DoctorReport {
 
 /// Status 0: all well. 1: warnings. 2: failures, or a configuration that can't be used.
 pub fn run_doctor(arguments: &DoctorArguments) -> ExitCode {
+    if let Some(hosts) = &arguments.fleet.fleet {
+        return fleet::run_fleet(hosts, arguments);
+    }
     let config = match load_configuration(arguments) {
         Ok(config) => config,
         Err(complaint) => {
