@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Part of the time on a CPU from which a thread was too busy to send more requests.
 const BUSY: f64 = 0.9;
@@ -20,7 +20,7 @@ const MISSED: f64 = 0.01;
 pub const LATE: Duration = Duration::from_millis(1);
 
 /// What the tool and the host used in a round.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct BenchEffort {
     /// CPUs that all connections together used, and the number that this process has.
     pub cpus_used: f64,

@@ -1,9 +1,9 @@
 //! Owns the figures of a run and their names in JSON: by side and round, and target ÷ reference.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bench_limits::{self, BenchEffort};
 use crate::bench_round::BenchRoundOutcome;
@@ -32,6 +32,34 @@ pub struct BenchRecord {
     /// Target ÷ reference, if there is a reference.
     pub ratios: BTreeMap<&'static str, RatioEstimate>,
     /// Limits other than the server.
+    pub limits: Vec<String>,
+    /// The hosts that measured together; none where this process measured alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<BenchAgentRecord>,
+    /// Microseconds by which agents started a round apart, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_skew_us_max: Option<u64>,
+}
+
+/// What one of several hosts says of itself before it measures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentHost {
+    pub kernel: String,
+    pub cpus: usize,
+    pub label: String,
+    pub address: String,
+    pub signed: bool,
+}
+
+/// One of several hosts that measured together.
+#[derive(Debug, Serialize)]
+pub struct BenchAgentRecord {
+    pub host: String,
+    pub kernel: String,
+    pub cpus: usize,
+    /// Where its requests went.
+    pub address: String,
+    pub all: BenchFigures,
     pub limits: Vec<String>,
 }
 
@@ -138,6 +166,16 @@ impl BenchFigures {
     pub fn errors_in_all(&self) -> u64 {
         self.errors.values().sum()
     }
+
+    /// Computes the figures of several hosts that measured at once. Rates are the sums of theirs;
+    /// latencies are of all requests.
+    pub fn from_agents(outcomes: &[BenchRoundOutcome]) -> Self {
+        let mut merged = Self::from_outcome(&BenchRoundOutcome::merge_hosts(outcomes));
+        let each: Vec<Self> = outcomes.iter().map(Self::from_outcome).collect();
+        merged.requests_per_second = each.iter().map(|host| host.requests_per_second).sum();
+        merged.mib_per_second = each.iter().map(|host| host.mib_per_second).sum();
+        merged
+    }
 }
 
 impl ExchangeKindFigures {
@@ -151,32 +189,76 @@ impl ExchangeKindFigures {
     }
 }
 
+/// Who was measured, as the record names it.
+struct MeasuredSide {
+    label: String,
+    address: String,
+    signed: bool,
+}
+
 impl BenchSideRecord {
     /// Computes one endpoint's figures from the outcomes of its measured rounds.
     pub fn from_outcomes(endpoint: &BenchEndpoint, outcomes: &[BenchRoundOutcome]) -> Self {
-        let mut tally = BenchRoundTally::default();
-        outcomes.iter().for_each(|outcome| tally.merge_from(&outcome.tally));
-        let curve = tally.sum_kinds().latency;
+        let side = MeasuredSide {
+            label: endpoint.label.clone(),
+            address: endpoint.address.to_string(),
+            signed: endpoint.signer.is_signing(),
+        };
+        Self::from_rounds(side, outcomes)
+    }
+
+    /// Computes the figures of several hosts that measured at once: of `rounds`, and of all rounds
+    /// of each host (`by_agent`) together.
+    pub fn from_agents(
+        hosts: &[AgentHost],
+        rounds: Vec<BenchFigures>,
+        by_agent: &[BenchRoundOutcome],
+    ) -> Self {
+        let addresses: BTreeSet<&str> = hosts.iter().map(|host| host.address.as_str()).collect();
+        let side = MeasuredSide {
+            label: hosts.first().map(|host| host.label.clone()).unwrap_or_default(),
+            address: addresses.into_iter().collect::<Vec<_>>().join(", "),
+            signed: hosts.iter().any(|host| host.signed),
+        };
+        let all = BenchFigures::from_agents(by_agent);
+        Self { rounds, all, ..Self::from_rounds(side, by_agent) }
+    }
+
+    fn from_rounds(side: MeasuredSide, outcomes: &[BenchRoundOutcome]) -> Self {
+        let whole = BenchRoundOutcome::add_rounds(outcomes);
+        let curve = whole.tally.sum_kinds().latency;
         let latency_curve = CURVE
             .iter()
             .filter_map(|&at| Some((at, whole_micros(curve.time_at_percentile(at)?))))
             .collect();
-        let examples = tally.examples.clone();
+        let MeasuredSide { label, address, signed } = side;
+        Self {
+            label,
+            address,
+            signed,
+            rounds: outcomes.iter().map(BenchFigures::from_outcome).collect(),
+            all: BenchFigures::from_outcome(&whole),
+            latency_curve,
+            examples: whole.tally.examples,
+        }
+    }
+}
+
+impl BenchRoundOutcome {
+    /// Adds rounds that followed each other.
+    pub fn add_rounds(outcomes: &[Self]) -> Self {
         let took = outcomes.iter().map(|outcome| outcome.took).sum();
+        Self { took, ..Self::merge_hosts(outcomes) }
+    }
+
+    /// Merges what several hosts measured at once: that took as long as the longest.
+    fn merge_hosts(outcomes: &[Self]) -> Self {
+        let mut tally = BenchRoundTally::default();
+        outcomes.iter().for_each(|outcome| tally.merge_from(&outcome.tally));
+        let took = outcomes.iter().map(|outcome| outcome.took).max().unwrap_or_default();
         let server_cpu =
             outcomes.iter().map(|outcome| outcome.server_cpu).sum::<Option<Duration>>();
-        let effort = worst_effort(outcomes);
-        let all =
-            BenchFigures::from_outcome(&BenchRoundOutcome { tally, took, server_cpu, effort });
-        Self {
-            label: endpoint.label.clone(),
-            address: endpoint.address.to_string(),
-            signed: endpoint.signer.is_signing(),
-            rounds: outcomes.iter().map(BenchFigures::from_outcome).collect(),
-            all,
-            latency_curve,
-            examples,
-        }
+        Self { tally, took, server_cpu, effort: worst_effort(outcomes) }
     }
 }
 
@@ -228,6 +310,8 @@ impl BenchRecord {
             sides,
             ratios,
             limits,
+            agents: Vec::new(),
+            start_skew_us_max: None,
         }
     }
 

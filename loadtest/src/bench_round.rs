@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use serde::{Deserialize, Serialize};
 
 use crate::bench_limits::{BenchEffort, LATE};
 use crate::client::{BenchChecksums, BenchClient};
@@ -27,7 +28,7 @@ const SHARDS: usize = 16;
 const STACK_BYTES: usize = 512 << 10;
 
 /// Result of one side of a round.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BenchRoundOutcome {
     pub tally: BenchRoundTally,
     pub took: Duration,
@@ -52,6 +53,15 @@ impl StepRecorder for BenchTallyShard<'_> {
     }
 }
 
+/// One round, and what its start waits for.
+#[derive(Clone, Copy)]
+pub struct ArmedRound<'a> {
+    pub round: BenchRound,
+    pub time: Duration,
+    /// Called once all connections are made; the first request follows its return.
+    pub await_start: &'a dyn Fn() -> anyhow::Result<()>,
+}
+
 /// Runs `round` of `scenario` against `endpoint` for `time`.
 pub fn run_bench_round(
     scenario: &BenchScenario,
@@ -60,6 +70,18 @@ pub fn run_bench_round(
     round: BenchRound,
     time: Duration,
 ) -> anyhow::Result<BenchRoundOutcome> {
+    let armed = ArmedRound { round, time, await_start: &|| Ok(()) };
+    run_armed_round(scenario, endpoint, checksums, armed)
+}
+
+/// Runs a round that begins when it is told to.
+pub fn run_armed_round(
+    scenario: &BenchScenario,
+    endpoint: &BenchEndpoint,
+    checksums: &BenchChecksums,
+    armed: ArmedRound<'_>,
+) -> anyhow::Result<BenchRoundOutcome> {
+    let ArmedRound { round, time, await_start } = armed;
     let plan = BenchRequestPlan::new(scenario, round);
     let mut clients = Vec::with_capacity(scenario.load.connections);
     for stream in 0..scenario.load.connections as u64 {
@@ -78,9 +100,13 @@ pub fn run_bench_round(
         BenchRound::WarmUp => 0,
         BenchRound::Measured(number) => u64::from(number) + 1,
     };
-    let schedule = LoadSchedule::new(&scenario.load, time, hash(&[scenario.seed, seed]));
+    // Arrivals of several processes must not fall together.
+    let seeds = [scenario.seed, seed, scenario.share.number];
+    let seeds = if scenario.share.number == 0 { &seeds[..2] } else { &seeds[..] };
+    let schedule = LoadSchedule::new(&scenario.load, time, hash(seeds));
     let shards: Vec<Mutex<BenchRoundTally>> =
         (0..SHARDS.min(clients.len())).map(|_| Mutex::default()).collect();
+    await_start()?;
     let (cpu_before, host_before) =
         (cpu_time::CpuTimeSnapshot::take_snapshot(&endpoint.pids)?, cpu_time::of_host());
     let began = Instant::now();

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
 
 use crate::bench_record::{BenchRecord, BenchSideRecord};
 use crate::bench_round::{self, BenchRoundOutcome};
@@ -188,7 +189,7 @@ fn start_reference(scenario: &BenchScenario) -> anyhow::Result<NginxReference> {
 }
 
 /// Changes that a command line makes to a scenario.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ScenarioOverrides {
     pub rounds: Option<u32>,
     pub time: Option<Duration>,

@@ -4,6 +4,8 @@
 //! above, each doubling has 1,024. That crate is not used because it would change features of
 //! shared dependencies; this code is 60 lines.
 
+use serde::{Deserialize, Serialize};
+
 /// Buckets of each doubling.
 const HALF: u64 = 1 << 10;
 /// 2^32 µs are 71 minutes.
@@ -12,12 +14,61 @@ const BITS_MAX: u32 = 32;
 pub const VALUE_MAX: u64 = (1 << BITS_MAX) - 1;
 
 /// Counts of values by bucket. Takes no memory before the first value, and some 90 KiB after it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "SparseHistogram", into = "SparseHistogram")]
 pub struct BenchHistogram {
     /// Empty until the first value is recorded.
     counts: Vec<u32>,
     all: u64,
     max: u64,
+}
+
+/// A histogram as another process gets it: the buckets that are not empty, in their order.
+#[derive(Debug, Serialize, Deserialize)]
+struct SparseHistogram {
+    max: u64,
+    /// Index and count.
+    buckets: Vec<(u32, u32)>,
+}
+
+/// What is wrong with a histogram of another process.
+#[derive(Debug, thiserror::Error)]
+enum SparseHistogramError {
+    #[error("histogram's buckets are out of order or none: {0}")]
+    Order(u32),
+    #[error("histogram's greatest value {0} is not in its last bucket")]
+    Max(u64),
+}
+
+impl From<BenchHistogram> for SparseHistogram {
+    fn from(histogram: BenchHistogram) -> Self {
+        let counts = histogram.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        // An index is below `bucket_index(VALUE_MAX)`, some 23,000.
+        let buckets = counts.map(|(index, count)| (index as u32, *count)).collect();
+        Self { max: histogram.max, buckets }
+    }
+}
+
+impl TryFrom<SparseHistogram> for BenchHistogram {
+    type Error = SparseHistogramError;
+
+    fn try_from(sparse: SparseHistogram) -> Result<Self, Self::Error> {
+        let Some((last, _)) = sparse.buckets.last().copied() else {
+            return Ok(Self::default());
+        };
+        let mut counts = vec![0; bucket_index(VALUE_MAX) + 1];
+        let (mut all, mut before) = (0, None);
+        for (index, count) in sparse.buckets {
+            let place = counts.get_mut(index as usize);
+            let place = place.filter(|_| before < Some(index) && count > 0);
+            *place.ok_or(SparseHistogramError::Order(index))? = count;
+            (all, before) = (all + u64::from(count), Some(index));
+        }
+        if sparse.max > VALUE_MAX || bucket_index(sparse.max) != last as usize {
+            return Err(SparseHistogramError::Max(sparse.max));
+        }
+        Ok(Self { counts, all, max: sparse.max })
+    }
 }
 
 impl BenchHistogram {
@@ -139,6 +190,28 @@ mod tests {
         );
         let above = values.iter().filter(|value| **value > 20_000).count() as f64;
         assert!((one.count_above(20_000) as f64 / above - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_histogram_survives_the_way_to_another_process() {
+        let mut random = SplitMixRandom::new(5);
+        let mut histogram = BenchHistogram::default();
+        for text in [false, true] {
+            let sent = serde_json::to_string(&histogram).unwrap();
+            let came: BenchHistogram = serde_json::from_str(&sent).unwrap();
+            assert_eq!(came, histogram, "{text}");
+            (0..5000).for_each(|_| histogram.record_value(random.next_below(1 << 30)));
+        }
+        for wrong in [
+            r#"{"max":1,"buckets":[[1,1],[1,1]]}"#,
+            r#"{"max":1,"buckets":[[2,1],[1,1]]}"#,
+            r#"{"max":1,"buckets":[[1,0]]}"#,
+            r#"{"max":1,"buckets":[[4000000,1]]}"#,
+            r#"{"max":7,"buckets":[[1,1]]}"#,
+            r#"{"max":99999999999,"buckets":[[1,1]]}"#,
+        ] {
+            assert!(serde_json::from_str::<BenchHistogram>(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

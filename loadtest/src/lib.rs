@@ -2,6 +2,7 @@
 //! `verbs3-loadtest` use it.
 #![forbid(unsafe_code)]
 
+pub mod agents;
 mod bench_limits;
 pub mod bench_record;
 mod bench_round;

@@ -17,7 +17,9 @@ use crate::random::{SplitMixRandom, hash};
 use crate::scenario::{BenchScenario, ScenarioAccess, ScenarioRange};
 
 /// Kind that an exchange is counted as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub enum ExchangeKind {
     Get,
     Head,
@@ -104,12 +106,14 @@ impl<'a> BenchRequestPlan<'a> {
         Self { scenario, round, zipf }
     }
 
-    /// Appends the steps of one operation. Returns `false` if fresh objects are used up.
+    /// Appends the steps of one operation. Returns `false` if fresh objects are used up. `turn` is
+    /// this process's own; its place among those of all processes follows from `scenario.share`.
     pub fn append_operation(
         &self,
         turn: BenchOperationTurn,
         steps: &mut Vec<BenchPlanStep>,
     ) -> bool {
+        let turn = self.place_turn(turn);
         let count = self.scenario.objects.count;
         let mut random =
             SplitMixRandom::new(hash(&[self.scenario.seed, self.round_number(), turn.index]));
@@ -143,8 +147,7 @@ impl<'a> BenchRequestPlan<'a> {
                     if part_bytes.is_some() { ExchangeKind::Multipart } else { ExchangeKind::Put };
                 let version = hash(&[self.round_number(), turn.index]);
                 // Streams write their own keys, so that writes of one key never overlap.
-                let object =
-                    (turn.stream + turn.turn * self.scenario.load.connections as u64) % count;
+                let object = (turn.stream + turn.turn * self.scenario.connections_in_all()) % count;
                 let write = BenchPlanStep { version, ..self.whole_object_step(kind, object) };
                 steps.push(write);
                 if *read_back {
@@ -153,6 +156,13 @@ impl<'a> BenchRequestPlan<'a> {
             }
         }
         true
+    }
+
+    /// Returns the place of an operation among those of all processes: they take turns.
+    fn place_turn(&self, turn: BenchOperationTurn) -> BenchOperationTurn {
+        let share = self.scenario.share;
+        let among = |own: u64| own.saturating_mul(share.count).saturating_add(share.number);
+        BenchOperationTurn { index: among(turn.index), stream: among(turn.stream), ..turn }
     }
 
     /// Returns the object that the nth operation of an epoch reads.
@@ -173,7 +183,7 @@ impl<'a> BenchRequestPlan<'a> {
     ) -> bool {
         let objects = &self.scenario.objects;
         let chunks = objects.bytes_to.div_ceil(range_bytes);
-        let shard = turn.stream + (turn.turn / chunks) * self.scenario.load.connections as u64;
+        let shard = turn.stream + (turn.turn / chunks) * self.scenario.connections_in_all();
         if objects.fresh && shard >= objects.count {
             return false;
         }

@@ -11,7 +11,7 @@ mod tests;
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use fields::{ScenarioFields, ScenarioProblemList};
 
@@ -39,6 +39,23 @@ pub struct BenchScenario {
     pub rounds: ScenarioRounds,
     /// Part of the bodies that are checked, 0 to 1. Lengths are always checked.
     pub verify: f64,
+    /// Which of several processes this one is. No file has it.
+    #[serde(skip)]
+    pub share: LoadShare,
+}
+
+/// The place of one process among those that run a scenario together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadShare {
+    /// From 0.
+    pub number: u64,
+    pub count: u64,
+}
+
+impl Default for LoadShare {
+    fn default() -> Self {
+        Self { number: 0, count: 1 }
+    }
 }
 
 /// Number of objects, their lengths, and how they are written.
@@ -131,6 +148,7 @@ impl BenchScenario {
             access: read_access(root.take_section("access")),
             load: read_load(root.take_section("load")),
             rounds: read_rounds(root.take_section("rounds")),
+            share: LoadShare::default(),
         };
         root.reject_unknown();
         scenario.check_consistency(&problems);
@@ -229,10 +247,11 @@ impl BenchScenario {
                 "needs load.pace = \"closed\": else writes of one key may overlap",
             );
         }
-        if !self.objects.count.is_multiple_of(self.load.connections as u64) {
+        if !self.objects.count.is_multiple_of(self.connections_in_all()) {
             problems.add_problem(
                 "objects.count",
-                "must be a multiple of load.connections: each connection writes keys of its own",
+                "must be a multiple of load.connections, times the agents: each connection writes \
+                keys of its own",
             );
         }
         if self.rounds.prime {
@@ -248,6 +267,11 @@ impl BenchScenario {
             1
         };
         self.objects.count.saturating_mul(sets)
+    }
+
+    /// Returns the number of connections of all processes that run the scenario together.
+    pub fn connections_in_all(&self) -> u64 {
+        (self.load.connections as u64).saturating_mul(self.share.count)
     }
 
     /// Returns whether a warm-up precedes the first round.

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::client::BenchStepResult;
 use crate::histogram::BenchHistogram;
 use crate::request_plan::ExchangeKind;
@@ -15,7 +17,7 @@ const EXAMPLES_MAX: usize = 5;
 const NAMES_MAX: usize = 32;
 
 /// Times of one kind in microseconds, at least 1 µs each.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LatencyTally(BenchHistogram);
 
 impl LatencyTally {
@@ -56,7 +58,7 @@ fn whole_micros(time: Duration) -> u64 {
 }
 
 /// Counts of successful exchanges of one kind.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ExchangeKindTally {
     pub bytes: u64,
     /// From the intended start to the last byte.
@@ -66,7 +68,7 @@ pub struct ExchangeKindTally {
 }
 
 /// Counts of one round, or of some of its connections.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct BenchRoundTally {
     pub kinds: BTreeMap<ExchangeKind, ExchangeKindTally>,
     pub errors: BTreeMap<String, u64>,

@@ -6,6 +6,7 @@ mod figures;
 mod plot;
 mod record;
 pub mod s3;
+mod s3_agents;
 mod s3_arguments;
 
 use clap::Subcommand;

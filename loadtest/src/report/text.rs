@@ -46,6 +46,26 @@ pub fn render_text(record: &BenchRecord) -> String {
             let _ = writeln!(text, "{:>wide$} {}", kind, kind_line(of_kind));
         }
     }
+    for agent in &record.agents {
+        let all = &agent.all;
+        let _ = writeln!(
+            text,
+            "{:>wide$} {:>9} {:>10.1} {:>9.1} {}",
+            agent.host,
+            all.requests,
+            all.requests_per_second,
+            all.mib_per_second,
+            format_percentiles(all.latency)
+        );
+    }
+    if let Some(skew) = record.start_skew_us_max {
+        let count = record.agents.len();
+        let _ = writeln!(
+            text,
+            "\n{count} hosts, each with these connections; rounds start within {}",
+            format_micros(skew)
+        );
+    }
     for side in &record.sides {
         write_remarks(&mut text, side);
     }

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use super::*;
+use crate::scenario::LoadShare;
 
 fn scenario(access: &str, more: &str) -> BenchScenario {
     let text = format!(
@@ -158,4 +159,52 @@ fn lengths_are_spread_over_doublings() {
     assert!(lengths.iter().all(|bytes| (1024..=65_536).contains(bytes)));
     let below = lengths.iter().filter(|bytes| **bytes < 8192).count();
     assert!((1850..2150).contains(&below), "{below} of 4000 below the middle doubling");
+}
+
+/// What `agents` processes of four streams ask together, each in its share.
+fn asked_by_agents(text: (&str, &str), agents: u64, turns: u64) -> Vec<Vec<BenchPlanStep>> {
+    let (access, more) = text;
+    let of_agent = |number| {
+        let mut scenario = scenario(access, more);
+        scenario.share = LoadShare { number, count: agents };
+        let plan = BenchRequestPlan::new(&scenario, BenchRound::Measured(1));
+        all(&plan, turns)
+    };
+    (0..agents).map(of_agent).collect()
+}
+
+#[test]
+fn no_two_agents_read_the_same_fresh_object() {
+    let fresh = "fresh = true\n";
+    for (access, pieces) in [
+        ("pattern = \"shuffle\"", 1),
+        ("pattern = \"sequential\"\nrange_bytes = \"512KiB\"", 2),
+        ("pattern = \"parquet\"\nrow_groups = 1\ncolumns = 1\ncolumns_read = 1", 2),
+    ] {
+        let asked = asked_by_agents((access, fresh), 3, 50);
+        let ranges =
+            asked.concat().iter().map(|step| (step.object, step.first)).collect::<Vec<_>>();
+        assert_eq!(ranges.len(), 12 * pieces, "{access}: all of them are read");
+        let once: HashSet<_> = ranges.iter().collect();
+        assert_eq!(once.len(), ranges.len(), "{access}: and none twice");
+        assert!(asked.iter().all(|steps| !steps.is_empty()), "{access}: each agent has some");
+    }
+}
+
+#[test]
+fn agents_write_keys_of_their_own_and_read_in_other_orders() {
+    let writing = asked_by_agents(("pattern = \"write\"", ""), 3, 7);
+    for (at, steps) in writing.iter().enumerate() {
+        let keys =
+            |steps: &[BenchPlanStep]| steps.iter().map(|step| step.object).collect::<HashSet<_>>();
+        for others in &writing[..at] {
+            assert!(keys(steps).is_disjoint(&keys(others)), "{writing:?}");
+        }
+    }
+    let uniform = asked_by_agents(("pattern = \"uniform\"", ""), 2, 20);
+    assert_ne!(uniform[0], uniform[1]);
+    // One alone asks as ever.
+    let alone = asked_by_agents(("pattern = \"uniform\"", ""), 1, 20);
+    let scenario = scenario("pattern = \"uniform\"", "");
+    assert_eq!(alone[0], all(&BenchRequestPlan::new(&scenario, BenchRound::Measured(1)), 20));
 }

@@ -12,6 +12,7 @@ use verbs3_loadtest::endpoint::BenchEndpoint;
 use verbs3_loadtest::report;
 use verbs3_loadtest::scenario::{BenchScenario, SHIPPED, shipped_scenario};
 
+use super::s3_agents::{self, AgentBenchJob};
 use super::s3_arguments::S3Arguments;
 use crate::process::MISCONFIGURED;
 
@@ -23,6 +24,12 @@ struct S3BenchJob {
     prepare: BenchPreparation,
 }
 
+/// Who measures: this process, or agents on other hosts.
+enum S3BenchWork {
+    Here(S3BenchJob),
+    Agents(AgentBenchJob),
+}
+
 /// Lists, shows or runs a scenario. Status 1: requests failed. Status 2: the arguments can't be
 /// used.
 pub fn run_s3_bench(arguments: &S3Arguments) -> ExitCode {
@@ -30,15 +37,28 @@ pub fn run_s3_bench(arguments: &S3Arguments) -> ExitCode {
     if arguments.list {
         return list_scenarios();
     }
+    if arguments.agent {
+        return s3_agents::serve_conductor();
+    }
     let job = read_scenario(named).and_then(|text| {
         if arguments.show {
             print!("{text}");
             return Ok(None);
         }
-        build_job(arguments, named, &text).map(Some)
+        match &arguments.agents {
+            Some(hosts) => {
+                let scenario = build_scenario(arguments, named, &text)?;
+                AgentBenchJob::from_arguments(arguments, hosts, scenario, text)
+                    .map(|job| Some(S3BenchWork::Agents(job)))
+            }
+            None => build_job(arguments, named, &text).map(|job| Some(S3BenchWork::Here(job))),
+        }
     });
     let measured = match job {
-        Ok(Some(job)) => measure_endpoints(arguments, job),
+        Ok(Some(S3BenchWork::Here(job))) => measure_endpoints(arguments, job),
+        Ok(Some(S3BenchWork::Agents(job))) => job
+            .measure()
+            .and_then(|record| record.map_or(Ok(0), |record| show_record(arguments, &record))),
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
@@ -81,18 +101,27 @@ fn read_scenario(named: &str) -> anyhow::Result<String> {
     }
 }
 
-fn build_job(arguments: &S3Arguments, named: &str, text: &str) -> anyhow::Result<S3BenchJob> {
+fn build_scenario(
+    arguments: &S3Arguments,
+    named: &str,
+    text: &str,
+) -> anyhow::Result<BenchScenario> {
     let mut scenario = BenchScenario::parse(text).map_err(|problems| {
         let lines: Vec<String> =
             problems.iter().map(|problem| format!("{named}: {problem}")).collect();
         anyhow::anyhow!("{}", lines.join("\n"))
     })?;
     arguments.scenario_changes().apply_overrides(&mut scenario)?;
+    Ok(scenario)
+}
+
+fn build_job(arguments: &S3Arguments, named: &str, text: &str) -> anyhow::Result<S3BenchJob> {
+    let scenario = build_scenario(arguments, named, text)?;
     let keys = |access: &Option<String>, secret: &Option<String>| {
         let (access_key, secret_key) = (access.clone()?, secret.clone()?);
         Some(BenchCredentials { access_key, secret_key, region: arguments.region.clone() })
     };
-    let own = keys(&arguments.access_key, &arguments.secret_key);
+    let own = arguments.own_credentials();
     let theirs = match keys(&arguments.against_access_key, &arguments.against_secret_key) {
         _ if arguments.against_unsigned => None,
         Some(theirs) => Some(theirs),
@@ -123,11 +152,16 @@ fn measure_endpoints(arguments: &S3Arguments, job: S3BenchJob) -> anyhow::Result
         return Ok(0);
     }
     let record = comparison::run_comparison(scenario, &target, &against, prepare)?;
+    show_record(arguments, &record)
+}
+
+/// Gives the number of failed requests.
+fn show_record(arguments: &S3Arguments, record: &BenchRecord) -> anyhow::Result<u64> {
     if let Some(path) = &arguments.html {
-        std::fs::write(path, report::render_html(&record))
+        std::fs::write(path, report::render_html(record))
             .with_context(|| format!("can't write {}", path.display()))?;
     }
-    print_record(arguments, &record)?;
+    print_record(arguments, record)?;
     Ok(record.error_count())
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use verbs3_loadtest::comparison::{BenchPreparation, ScenarioOverrides};
+use verbs3_loadtest::credentials::BenchCredentials;
 use verbs3_loadtest::units;
 
 const TARGET: &str = "What to measure: [LABEL=]http://HOST:PORT/BUCKET[/PREFIX]";
@@ -19,6 +20,7 @@ Examples:
   verbs3 bench s3 mine.toml --target http://127.0.0.1:9000/demo --against direct=http://store:7480/demo --html report.html
   verbs3 bench s3 cold --target http://127.0.0.1:9000/demo --against http://store:7480/demo --prepare against
   verbs3 bench s3 zipf --target http://127.0.0.1:9000/demo --rate 2000 --json > zipf.json
+  verbs3 bench s3 epoch --target http://127.0.0.1:9000/demo --agents hosts.txt    from many hosts, each through its own gateway
 
 Objects are put in first, unless they are there (--prepare). Their bytes follow from key and seed, so that every answer can
 be checked. Sides take turns, round by round; ratios are of paired rounds, with 95 % intervals. Latency of an open loop
@@ -26,9 +28,9 @@ counts from when a request was due. What was a limit besides the server is said.
 Status: 0 measured, 1 there were errors or wrong bytes, or it could not be measured, 2 command line or scenario is wrong.")]
 pub struct S3Arguments {
     /// A scenario's file, or the name of one that comes with this binary
-    #[arg(required_unless_present = "list")]
+    #[arg(required_unless_present_any = ["list", "agent"])]
     pub scenario: Option<String>,
-    #[arg(long, value_name = "URL", required_unless_present_any = ["list", "show"], help = TARGET)]
+    #[arg(long, value_name = "URL", required_unless_present_any = ["list", "show", "agent"], help = TARGET)]
     pub target: Option<String>,
     /// What to hold it against: the same kind of URL, or `nginx`, started here, sending the same
     /// objects from memory
@@ -89,6 +91,22 @@ pub struct S3Arguments {
     /// Another seed is another set of objects
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Run it from these hosts at once, over ssh: gpu-01,gpu-02, or a file with a name on each line.
+    /// Each has the scenario's connections and rate; rates are summed, latencies merged
+    #[arg(long, value_name = "HOSTS", conflicts_with_all = ["against", "pids", "against_pids"])]
+    pub agents: Option<String>,
+    /// All agents read the same objects in the same order, instead of a share of them each
+    #[arg(long, requires = "agents")]
+    pub same_objects: bool,
+    /// An agent that says nothing for so long is lost, and the run fails
+    #[arg(long, value_name = "TIME", value_parser = units::parse_time, default_value = "30s", requires = "agents")]
+    pub agent_silence: Duration,
+    /// verbs3 on the agents' hosts, where ssh does not find it by its name
+    #[arg(long, value_name = "PROGRAM", default_value = "verbs3", requires = "agents")]
+    pub remote_program: String,
+    /// Be an agent: the plan comes by standard input
+    #[arg(long, hide = true, conflicts_with_all = ["agents", "scenario", "target"])]
+    pub agent: bool,
     /// Figures as JSON on standard output, instead of the table
     #[arg(long)]
     pub json: bool,
@@ -118,6 +136,12 @@ impl From<PrepareArgument> for BenchPreparation {
 }
 
 impl S3Arguments {
+    /// The keys that requests to the target are signed with; `None`: they are not.
+    pub fn own_credentials(&self) -> Option<BenchCredentials> {
+        let (access_key, secret_key) = (self.access_key.clone()?, self.secret_key.clone()?);
+        Some(BenchCredentials { access_key, secret_key, region: self.region.clone() })
+    }
+
     /// What the flags change in the scenario. `None` leaves the scenario's own value.
     pub fn scenario_changes(&self) -> ScenarioOverrides {
         ScenarioOverrides {
