@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used)]
+mod scale;
+
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 
 use super::*;
