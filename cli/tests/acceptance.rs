@@ -5,6 +5,7 @@
 mod processes;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -177,6 +178,95 @@ fn flags_of_an_acceptance_run_mean_nothing_without_one() {
     for words in [&["doctor", "--rounds", "2"][..], &["doctor", "--acceptance", "--json"]] {
         assert_eq!(processes::run(words).status.code(), Some(2), "{words:?}");
     }
+}
+
+/// `verbs3 bench fabric --serve`; ended when it is dropped.
+struct ServingPeer {
+    child: std::process::Child,
+    address: String,
+}
+
+impl ServingPeer {
+    fn start() -> Self {
+        let mut command = verbs3();
+        command.args(["bench", "fabric", "--serve", "--listen", "127.0.0.1:0"]);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("serving on ").unwrap().to_owned();
+        Self { child, address }
+    }
+}
+
+impl Drop for ServingPeer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the other host's doctor says, and the other side of perftest, by a fake `ssh`.
+const FAKE_SSH: &str = r#"#!/bin/sh
+at=$(dirname "$0")
+printf '[%s]' "$@" >>"$at/calls"; echo >>"$at/calls"
+while [ "$1" != "--" ]; do shift; done
+case $3 in
+    *doctor*) cat "$at/peer.json" ;;
+    *) exec sh -c "$3" ;;
+esac
+"#;
+
+#[test]
+fn a_peer_that_serves_is_measured_over_tcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = bare_host(folder.path());
+    let peer = ServingPeer::start();
+    let mut acceptance = Acceptance::prepare(&[&peer.address, "--root", root.to_str().unwrap()]);
+    let (_, document) = acceptance.run_checked();
+    let tcp = steps(&document, "tcp")[0];
+    assert_ne!(tcp["verdict"], "failed", "{tcp:#}");
+    assert!(tcp["command"].as_str().unwrap().contains(&peer.address), "{tcp:#}");
+    assert_eq!(tcp["record"]["in_process"], false);
+    assert_eq!(steps(&document, "verbs")[0]["verdict"], "not_run");
+}
+
+#[test]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+fn perftest_is_run_with_the_rails_that_the_peer_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = fake_perftest(folder.path(), "100", "1.5");
+    let ssh = folder.path().join("bin/ssh");
+    fs::write(&ssh, FAKE_SSH).unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let said = serde_json::json!({
+        "schema": 1, "version": "0", "kernel": "6", "exit_status": 0, "findings": [],
+        "usable_rails": ["mlx5_9/1"],
+        "devices": [
+            {"name": "mlx5_8", "firmware": "1", "ports": [
+                {"port": 1, "rate_gbits": null, "active_mtu": null, "netdevs": [], "addresses": ["127.9.9.8"]}]},
+            {"name": "mlx5_9", "firmware": "1", "ports": [
+                {"port": 1, "rate_gbits": null, "active_mtu": null, "netdevs": [], "addresses": ["127.9.9.9"]}]},
+        ],
+    });
+    fs::write(folder.path().join("bin/peer.json"), said.to_string()).unwrap();
+    let peer = ServingPeer::start();
+    let words = [peer.address.as_str(), "--rail", "127.0.0.1", "--rail", "127.0.0.2"];
+    let mut acceptance = Acceptance::prepare(&words);
+    acceptance.command.env("PATH", path);
+    let (_, document) = acceptance.run_checked();
+    let runs = steps(&document, "ib_write_bw");
+    let command = runs[0]["command"].as_str().unwrap();
+    assert_eq!(runs[0]["figures"][0]["value"], 100.0, "{runs:#?}");
+    assert!(command.starts_with("127.0.0.1: ib_write_bw -d mlx5_9 -R"), "{command}");
+    assert!(command.ends_with("--report_gbits 127.9.9.9"), "{command}");
+    assert_eq!(runs[1]["verdict"], "not_run", "the peer has one usable rail: {runs:#?}");
+    let calls = fs::read_to_string(folder.path().join("bin/calls")).unwrap();
+    assert!(calls.contains("'timeout' '32' 'ib_write_bw' '-d' 'mlx5_9'"), "{calls}");
+    // The fake connects within one process alone: the peer offers no rail.
+    let verbs = steps(&document, "verbs")[0];
+    assert_eq!(verbs["verdict"], "failed");
+    assert!(verbs["reason"].as_str().unwrap().contains("--rail"), "{verbs:#}");
 }
 
 /// Puts a program on PATH that answers as perftest does, with these figures.

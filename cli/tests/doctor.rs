@@ -84,6 +84,19 @@ fn json_is_one_document_with_the_documented_fields() {
 }
 
 #[test]
+fn the_page_length_is_that_of_the_kernel() {
+    let host = host("rxe");
+    let pages =
+        |document: &str| serde_json::from_str::<Value>(document).unwrap()["page_bytes"].clone();
+    assert!(pages(&doctor(host.path(), &["--json"]).1).is_null(), "the tree does not say");
+    let maps = "00400000-00401000 r--p 00000000 08:01 1 /bin/verbs3\nSize:    64 kB\n\
+                KernelPageSize:       64 kB\nMMUPageSize:          64 kB\n";
+    fs::create_dir_all(host.path().join("proc/self")).unwrap();
+    fs::write(host.path().join("proc/self/smaps"), maps).unwrap();
+    assert_eq!(pages(&doctor(host.path(), &["--json"]).1), 65_536);
+}
+
+#[test]
 fn memory_is_held_against_the_role_of_the_configuration() {
     let example = format!("{}/../config/examples/dev.toml", env!("CARGO_MANIFEST_DIR"));
     let status = |capacity: &str, role: &str| {
