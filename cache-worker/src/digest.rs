@@ -36,6 +36,10 @@ pub(crate) struct KeyedDigester {
 /// 2¹²⁸ ÷ the golden ratio, made odd: consecutive pages of a version spread over the whole range.
 const STRIDE: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
+/// Index of the first part, above those of all pages, which have 48 bits. Low enough to change the
+/// 64 bits that tables hash by.
+const PARTS_FROM: u128 = 1 << 56;
+
 impl VersionDigest {
     /// Wraps a digest that was read from disk.
     pub(crate) fn from_stored(digest: u128) -> Self {
@@ -50,6 +54,13 @@ impl VersionDigest {
     /// to differ by exactly this multiple of the stride.
     pub(crate) fn page_key(self, block: BlockIndex, page: u16) -> PageKey {
         let index = (u128::from(block.0) << 16) | u128::from(page);
+        PageKey(self.0.wrapping_add(index.wrapping_mul(STRIDE)))
+    }
+
+    /// Returns the key of a part of a page. The number is that within the block. No page has such a
+    /// key, so no part is found where a page is looked up.
+    pub(crate) fn part_key(self, block: BlockIndex, part: u16) -> PageKey {
+        let index = PARTS_FROM | (u128::from(block.0) << 16) | u128::from(part);
         PageKey(self.0.wrapping_add(index.wrapping_mul(STRIDE)))
     }
 
@@ -215,6 +226,21 @@ mod tests {
         for block in 0..64 {
             for page in 0..16 {
                 assert!(seen.insert(digest.page_key(BlockIndex(block), page)));
+            }
+        }
+    }
+
+    #[test]
+    fn parts_differ_from_each_other_and_from_all_pages() {
+        let digest = KeyedDigester::new(DigestSecret(1, 2))
+            .digest_version(&object("a/b", "k"), &version("\"e\"", 5, None));
+        let (mut seen, mut hashes) = (HashSet::new(), HashSet::new());
+        for block in [0, 1, 255, 1 << 24, u32::MAX] {
+            for number in [0, 1, 255, 4095, u16::MAX] {
+                let block = BlockIndex(block);
+                for key in [digest.page_key(block, number), digest.part_key(block, number)] {
+                    assert!(seen.insert(key) && hashes.insert(key.0 as u64), "{block:?} {number}");
+                }
             }
         }
     }

@@ -10,10 +10,13 @@ mod disk_reads;
 mod fill_error;
 mod fill_run;
 mod fill_task;
+mod fill_unit;
 mod following_runs;
 mod neighbour_pages;
 mod page_claim;
 mod page_install;
+mod part_grid;
+mod partial_pages;
 mod request_extent;
 mod run_completion;
 mod store_stream;
@@ -41,9 +44,10 @@ use crate::tasks::{WorkerRuntime, WorkerTaskSet};
 use crate::tenants::{TenantAccount, TenantAccounts};
 
 pub(crate) use fill_error::{PageFillError, to_ufs_answer};
-use fill_run::PageFillRun;
-pub(crate) use fill_run::{PageFillState, RunInterest};
-pub(crate) use page_claim::{PageClaim, PageClaimRequest, PageSource};
+pub(crate) use fill_run::{PageFillRun, PageFillState, RunInterest};
+pub(crate) use fill_unit::{FillUnit, FillUnitKind};
+pub(crate) use page_claim::{ClaimedUnit, PageClaim, PageClaimRequest, PageSource};
+pub(crate) use part_grid::PartGrid;
 pub(crate) use request_extent::RequestExtent;
 use store_turns::{StoreTurns, TurnRules};
 
@@ -95,6 +99,8 @@ pub(crate) struct PageFiller {
     /// object's hash.
     taken_over: quick_cache::sync::Cache<u64, VersionDigest>,
     geometry: BlockGeometry,
+    /// How pages are cut into parts; `None`: they are not.
+    pub(crate) parts: Option<PartGrid>,
     flights: Box<[FlightMapShard]>,
     /// Requests under way to each store, of fills and of checks.
     store_turns: StoreTurns,
@@ -181,6 +187,7 @@ impl PageFiller {
             former,
             taken_over: quick_cache::sync::Cache::new(settings.neighbours.hot_blocks_max as usize),
             geometry,
+            parts: PartGrid::new(geometry, fill.part),
             flights: (0..SHARDS).map(|_| Mutex::default()).collect(),
             store_turns: StoreTurns::new(rules),
             turns: rules.share_places(fill.in_flight_max.into()),
@@ -217,7 +224,14 @@ impl PageFiller {
         self.disk.as_ref()
     }
 
-    /// Returns whether a first read of these bytes of block 0 would find its first page here.
+    /// Returns whether a read that begins at this byte of block 0 would find it here, in a page or in
+    /// a part of one.
+    pub(crate) fn holds_first_byte(&self, digest: VersionDigest, first_byte: u64) -> bool {
+        let page = (first_byte / u64::from(self.geometry.page_bytes)) as u16;
+        self.holds_first_page(digest, page) || self.holds_first_part(digest, first_byte)
+    }
+
+    /// Returns whether this page of block 0 is here.
     pub(crate) fn holds_first_page(&self, digest: VersionDigest, page: u16) -> bool {
         let key = digest.page_key(BlockIndex(0), page);
         self.memory.holds_page(key) || self.is_on_disk(key)
@@ -239,7 +253,8 @@ impl PageFiller {
         self.disk.as_ref().is_some_and(|disk| disk.holds_page(key))
     }
 
-    /// Keeps a completed page of a run: in memory, and on disk if it is worth it.
+    /// Keeps a completed page of a run: in memory, and on disk if it is worth it. A part of a page is
+    /// kept in memory alone.
     fn keep_page(
         &self,
         target: &FillTarget,
@@ -251,19 +266,18 @@ impl PageFiller {
         let page = &run.pages[index];
         let Some(cell) = run.page_cell(index) else { return };
         let kept = CachedPage { cell, bytes: page.bytes, checksum };
+        if run.is_of_parts() {
+            return self.keep_part(target, block, run, index, kept);
+        }
         let now_s = self.clock.now().as_secs();
         let returned = self.memory.insert_page(page.key, kept.clone(), now_s, target.account);
         // The page leaves the table only once it can be found in memory. Otherwise a reader in
         // between would start a second fill.
         run.take_page_out_of(&mut self.flights_of(target.digest.block_spread(block)).lock(), index);
         run.mark_kept(index);
-        self.offer_to_disk(
-            target,
-            block,
-            run.first_page + index as u16,
-            &kept,
-            SaveEvidence { uses: 0, returned },
-        );
+        let number = self.page_at(run.page_start(index));
+        self.offer_to_disk(target, block, number, &kept, SaveEvidence { uses: 0, returned });
+        self.drop_parts(target.digest, block, number);
     }
 
     /// Waits for the permit to send a request for `bytes` to a UFS. The wait is bounded in time, and

@@ -22,7 +22,8 @@ use crate::tenants::{
     AccountHoldings, AccountSet, EvictionRights, TenantAccount, TenantAccounts, TenantTier,
 };
 pub(crate) use ghost_fingerprints::GhostFingerprints;
-use shard::MemoryTierShard;
+use shard::{MemoryTierShard, PageArrival};
+use slab::DiskStanding;
 pub(crate) use staged_pages::{
     ArrivedPages, StageError, StageOwner, StageReservation, StagedPage, StagedPageTable,
     StagedWrite,
@@ -183,10 +184,32 @@ impl MemoryTier {
         now_s: u32,
         owner: TenantAccount,
     ) -> bool {
-        let returned = self.page_shard(key).lock().insert_page(key, page, now_s, owner);
+        let arrival = PageArrival { now_s, account: owner, standing: DiskStanding::Unsaved };
+        self.insert_entry(key, page, arrival)
+    }
+
+    /// Keeps a part of a page in the same way. It has a key of its own, and never goes to disk.
+    pub(crate) fn insert_part(
+        &self,
+        key: PageKey,
+        part: CachedPage,
+        now_s: u32,
+        owner: TenantAccount,
+    ) {
+        let arrival = PageArrival { now_s, account: owner, standing: DiskStanding::Part };
+        self.insert_entry(key, part, arrival);
+    }
+
+    /// Drops a part of a page, if it is held. It is no eviction: its page is here.
+    pub(crate) fn drop_part(&self, key: PageKey) {
+        self.page_shard(key).lock().drop_page(key);
+    }
+
+    fn insert_entry(&self, key: PageKey, page: CachedPage, arrival: PageArrival) -> bool {
+        let returned = self.page_shard(key).lock().insert_page(key, page, arrival);
         for _ in 0..EVICTIONS_PER_TRIM_MAX {
             if self.arena.arena_usage().leased_bytes <= self.leased_bytes_target
-                || !self.evict_coldest(owner)
+                || !self.evict_coldest(arrival.account)
             {
                 break;
             }
@@ -259,11 +282,20 @@ impl MemoryTier {
         }
     }
 
-    /// Returns the number of pages held, and their bytes.
+    /// Returns the number of pages held, and their bytes. Parts of pages are none.
     pub(crate) fn held_totals(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(pages, bytes), shard| {
             let shard = shard.lock();
-            (pages + shard.len() as u64, bytes + shard.total_bytes())
+            let (parts, part_bytes) = shard.part_totals();
+            (pages + shard.len() as u64 - parts, bytes + shard.total_bytes() - part_bytes)
+        })
+    }
+
+    /// Returns the number of parts of pages held, and their bytes.
+    pub(crate) fn part_totals(&self) -> (u64, u64) {
+        self.shards.iter().fold((0, 0), |(parts, bytes), shard| {
+            let (more, more_bytes) = shard.lock().part_totals();
+            (parts + more, bytes + more_bytes)
         })
     }
 

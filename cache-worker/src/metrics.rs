@@ -39,6 +39,16 @@ pub(crate) struct WorkerMetrics {
     pub(crate) pages: MetricFamily<PageFound, IntCounter>,
     /// Pages asked of a UFS before any reader wanted them.
     pub(crate) pages_ahead: IntCounter,
+    /// Parts of pages asked of a UFS for small reads, by why no page was.
+    #[metric(labels(reason), from_zero)]
+    pub(crate) parts_asked: MetricFamily<PartFillReason, IntCounter>,
+    /// Bytes of the parts of pages asked of a UFS, by why no page was.
+    #[metric(labels(reason), from_zero)]
+    pub(crate) part_bytes_asked: MetricFamily<PartFillReason, IntCounter>,
+    /// Pages that were made of their parts.
+    pub(crate) pages_completed: IntCounter,
+    /// Bytes of the pages that were made of their parts.
+    pub(crate) page_bytes_completed: IntCounter,
     /// Pages whose fill was stopped because its readers had gone.
     pub(crate) pages_abandoned: IntCounter,
     /// Bytes answered, by the verdict on their request.
@@ -130,6 +140,10 @@ pub(crate) struct WorkerMetrics {
     pub(crate) held_pages: IntGauge,
     /// Bytes of the pages held in memory.
     pub(crate) held_bytes: IntGauge,
+    /// Parts of pages held in memory, besides the pages.
+    pub(crate) held_parts: IntGauge,
+    /// Bytes of the parts held in memory, besides those of the pages.
+    pub(crate) held_part_bytes: IntGauge,
     /// Pages of writes that were taken from gateways, by what became of them.
     #[metric(labels(end), from_zero)]
     pub(crate) staged_pages: MetricFamily<StagedEnd, IntCounter>,
@@ -200,6 +214,15 @@ pub(crate) enum PageFound {
     Joined,
     /// Absent.
     Missed,
+}
+
+/// Why parts of a page were filled.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum PartFillReason {
+    /// A small read wants these alone.
+    Alone,
+    /// With them the page is whole.
+    Rest,
 }
 
 /// The verdict on a request.

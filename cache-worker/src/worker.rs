@@ -355,6 +355,9 @@ impl CacheWorker {
         let (pages, bytes) = self.pages.filler.memory_tier().held_totals();
         self.metrics.held_pages.set(pages as i64);
         self.metrics.held_bytes.set(bytes as i64);
+        let (parts, bytes) = self.pages.filler.memory_tier().part_totals();
+        self.metrics.held_parts.set(parts as i64);
+        self.metrics.held_part_bytes.set(bytes as i64);
         self.tenants.look_over(now.as_secs());
         self.metrics.attributes_entries.set(self.home.attributes.len() as i64);
         self.metrics.open_writes.set(self.home.coherence.open_writes() as i64);

@@ -23,7 +23,7 @@ use crate::clock::WorkerInstant;
 use crate::digest::{AttributesKey, DigestState};
 use crate::tenants::{TenantAccount, TenantAccounts, WaitingAccounts};
 
-/// The page-aligned bytes to get together with the attributes.
+/// The bytes to get together with the attributes, up to the borders of pages, or of parts of pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FirstBytesPlan {
     /// They begin in block 0, and go on over its border if the reader has named an end behind it.

@@ -110,7 +110,9 @@ impl<'a> FillBodyWriter<'a> {
         }
         let rest = &self.run.pages[self.index..];
         self.run.take_out_of(&mut flights, self.index);
-        self.filler.metrics.pages_abandoned.inc_by(rest.len() as u64);
+        if !self.run.is_of_parts() {
+            self.filler.metrics.pages_abandoned.inc_by(rest.len() as u64);
+        }
         Err(PageFillError::Abandoned)
     }
 }

@@ -1,5 +1,5 @@
-//! One UFS request or disk read under way: consecutive pages of a block, their progress, and the
-//! readers that still want them.
+//! One UFS request or disk read under way: consecutive pages of a block, or consecutive parts of
+//! pages, their progress, and the readers that still want them.
 //!
 //! Owns the state that readers and the filling task share. Does not read from the UFS.
 
@@ -10,11 +10,12 @@ use tokio::sync::{Notify, watch};
 use verbs3_rdma::arena::CellReader;
 
 use super::fill_error::PageFillError;
+use super::fill_unit::{FillUnit, FillUnitKind};
 use super::{FlightMap, PageInFlight};
 use crate::digest::PageKey;
 use crate::tenants::{TenantAccount, WaitingAccounts};
 
-/// A page of a run.
+/// A page of a run, or a part of one.
 pub(crate) struct RunPage {
     pub(super) key: PageKey,
     /// Offset of the page in bytes of the run.
@@ -101,7 +102,10 @@ impl FillRunOrigin {
 /// The pages that one UFS request or one disk read brings.
 pub(crate) struct PageFillRun {
     pub(crate) origin: FillRunOrigin,
-    pub(super) first_page: u16,
+    /// Whether its pages are pages, or parts of some.
+    pub(super) kind: FillUnitKind,
+    /// The block's byte that it begins with.
+    pub(super) start: u32,
     pub(super) pages: Vec<RunPage>,
     /// Pages from this index on are readahead: they are filled even if nobody waits for them.
     pub(super) ahead_from: usize,
@@ -118,16 +122,16 @@ pub(crate) struct PageFillRun {
 }
 
 impl PageFillRun {
-    pub(super) fn new(
-        origin: FillRunOrigin,
-        first_page: u16,
-        pages: Vec<RunPage>,
-        ahead_from: usize,
-    ) -> Self {
+    /// Makes a run of adjacent units of one kind, at least one.
+    pub(super) fn new(origin: FillRunOrigin, units: &[FillUnit], ahead_from: usize) -> Self {
+        let (kind, start) = (units[0].kind, units[0].start);
+        let page = |unit: &FillUnit| RunPage::new(unit.key, unit.start - start, unit.bytes);
+        let pages: Vec<RunPage> = units.iter().map(page).collect();
         let wanted_to = Mutex::new(vec![0; pages.len() + 1]);
         Self {
             origin,
-            first_page,
+            kind,
+            start,
             pages,
             ahead_from,
             progress: watch::Sender::new(FillRunProgress::default()),
@@ -171,6 +175,15 @@ impl PageFillRun {
     {
         let turn = self.waiting.take_any_turn(first, take_turn).await;
         turn.map_err(|refused| refused.cause)
+    }
+
+    pub(super) fn is_of_parts(&self) -> bool {
+        self.kind == FillUnitKind::Part
+    }
+
+    /// Returns the block's byte that the page at `index` begins with.
+    pub(super) fn page_start(&self, index: usize) -> u32 {
+        self.start + self.pages[index].start
     }
 
     pub(super) fn total_bytes(&self) -> u32 {
@@ -330,10 +343,9 @@ pub(crate) struct RunInterest {
 }
 
 impl RunInterest {
-    /// Returns whether the run fills this page of its block.
-    pub(crate) fn fills_page(&self, page: u16) -> bool {
-        let index = page.checked_sub(self.run.first_page).map(usize::from);
-        index.and_then(|index| self.run.pages.get(index)).is_some_and(|page| page.owned)
+    /// Returns whether the run fills this page, or this part of one.
+    pub(crate) fn fills_page(&self, key: PageKey) -> bool {
+        self.run.pages.iter().any(|page| page.owned && page.key == key)
     }
 }
 

@@ -54,8 +54,9 @@ impl PageFiller {
         self.tasks.spawn(task)
     }
 
-    /// Writes an answered request's body into pages, in a task of its own. It begins in block 0, and
-    /// may go on over its border. Returns `None` if no page of block 0 is missing.
+    /// Writes an answered request's body into pages, or into parts of some if it has no whole pages,
+    /// in a task of its own. It begins in block 0, and may go on over its border. Returns `None` if
+    /// no page of block 0 is missing.
     pub(crate) fn start_answered(
         self: &Arc<Self>,
         target: Arc<FillTarget>,
@@ -65,8 +66,7 @@ impl PageFiller {
         let block = BlockIndex(0);
         let range = u32::try_from(stream.range.start).ok()?
             ..stream.range.end.min(self.block_bytes()) as u32;
-        let (run, interest) =
-            self.adopt_answer(&target, block, self.geometry.touched_pages(&range))?;
+        let (run, interest) = self.adopt_answer(&target, block, &range)?;
         let following = self.register_following(&target, block, &run, stream.range.end);
         let filler = self.clone();
         let task = async move {
@@ -101,7 +101,10 @@ impl PageFiller {
         run: &PageFillRun,
         following: &mut FollowingRuns<'_>,
     ) -> Result<(), PageFillError> {
-        self.take_over(target, block, run).await?;
+        // Other workers are asked for whole pages.
+        if !run.is_of_parts() {
+            self.take_over(target, block, run).await?;
+        }
         let missing = (0..run.pages.len()).filter(|&index| run.is_missing(index));
         let bytes: u64 = missing.map(|index| u64::from(run.pages[index].bytes)).sum();
         if bytes == 0 {
@@ -143,8 +146,7 @@ impl PageFiller {
         following: &mut FollowingRuns<'_>,
     ) -> Result<(), PageFillError> {
         let pages = cells.first..cells.first + cells.writers.len();
-        let base = u64::from(block.0) * self.block_bytes()
-            + u64::from(run.first_page) * u64::from(self.geometry.page_bytes);
+        let base = u64::from(block.0) * self.block_bytes() + u64::from(run.start);
         let first = base + u64::from(run.pages[pages.start].start);
         let own_end =
             base + u64::from(run.pages[..pages.end].last().map_or(0, RunPage::end_offset));

@@ -15,6 +15,7 @@ use verbs3_protocol::BlockIndex;
 use super::body_writer::UnfilledCells;
 use super::fill_error::PageFillError;
 use super::fill_run::{FillRunOrigin, PageFillRun};
+use super::fill_unit::FillUnit;
 use super::run_completion::RunCompletionGuard;
 use super::store_stream::StoreStream;
 use super::{FillTarget, PageFiller};
@@ -110,11 +111,10 @@ impl PageFiller {
         let mut following = Vec::new();
         let (geometry, end) = (self.geometry, end.min(self.extent.find_group_end(block)));
         let block_len = |block| geometry.block_len(target.version.bytes, block);
-        let first_end = usize::from(first.first_page) + first.pages.len();
-        let ends_block = first_end == geometry.touched_pages(&(0..block_len(block))).len();
+        let ends_block = first.start + first.total_bytes() == block_len(block);
         let begins = |block: BlockIndex| u64::from(block.0) * self.block_bytes();
         // Where turns are scarce, each request ends with its block.
-        if !first.origin.is_ufs() || !ends_block || self.turns_wait() {
+        if !first.origin.is_ufs() || first.is_of_parts() || !ends_block || self.turns_wait() {
             return following;
         }
         // Former owners are asked for each run by itself.
@@ -129,11 +129,12 @@ impl PageFiller {
             let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
             let is_absent =
                 |page: &u16| self.is_page_absent(&flights, target.digest.page_key(block, *page));
-            let absent: Vec<u16> = pages.clone().take_while(is_absent).collect();
+            let unit = |page| self.unit_of_page(target, block, page);
+            let absent: Vec<FillUnit> = pages.take_while(is_absent).map(unit).collect();
             if absent.is_empty() {
                 break;
             }
-            let run = self.build_run(target, block, FillRunOrigin::Ufs, &absent, u16::MAX);
+            let run = PageFillRun::new(FillRunOrigin::Ufs, &absent, absent.len());
             let run = Arc::new(run.follow_run(first));
             Self::register_run(&mut flights, &run);
             self.metrics.pages_ahead.inc_by(absent.len() as u64);

@@ -161,9 +161,7 @@ impl PageFiller {
         let missing = |index: &usize| run.is_missing(*index);
         let Some(first) = (0..run.pages.len()).find(missing) else { return Ok(()) };
         let last = (first..run.pages.len()).rev().find(missing).unwrap_or(first);
-        let begins =
-            |index: usize| (u32::from(run.first_page) + index as u32) * self.geometry.page_bytes;
-        let range = begins(first)..begins(last) + run.pages[last].bytes;
+        let range = run.page_start(first)..run.page_start(last) + run.pages[last].bytes;
         let (object, version) = (target.object.clone(), target.version.clone());
         let mut read =
             self.former.read_held(id, HeldRequest { object, version, block, range }).await?;
@@ -186,10 +184,11 @@ impl PageFiller {
         piece: &BlockPiece,
         data: &[Bytes],
     ) -> PieceOutcome {
-        let first_page = (piece.start / self.geometry.page_bytes) as u16;
+        let page_of = |byte: u32| (byte / self.geometry.page_bytes) as u16;
+        let (first_page, run_first) = (page_of(piece.start), page_of(run.start));
         let mut source = PieceByteCursor { chunks: data, at: 0 };
         for (page, &expected) in (first_page..).zip(&piece.checksums) {
-            let index = usize::from(page - run.first_page);
+            let index = usize::from(page - run_first);
             let Some(of_run) = run.pages.get(index) else { break };
             let bytes = of_run.bytes as usize;
             if !run.is_missing(index) {

@@ -1,5 +1,5 @@
 //! Looks up and claims a read's pages in one step. Each page is held, is being filled, or is filled
-//! by a run that starts now.
+//! by a run that starts now. A page of which a small read wants little is claimed by its parts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,13 +7,14 @@ use std::sync::Arc;
 use verbs3_protocol::{BlockIndex, CacheVerdict, PageIndex};
 
 use super::fill_error::PageFillError;
-use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest, RunPage};
+use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest};
+use super::fill_unit::{FillUnit, FillUnitKind};
 use super::{FillTarget, FlightMap, PageFiller, PageInFlight};
 use crate::digest::PageKey;
 use crate::memory::CachedPage;
 use crate::metrics::PageFound;
 
-/// The source of one page's bytes.
+/// The source of one page's bytes, or of one part's.
 pub(crate) enum PageSource {
     Held(CachedPage),
     /// The page was held, and may be evicted by now. It has to be looked up again.
@@ -24,19 +25,34 @@ pub(crate) enum PageSource {
     },
 }
 
+/// A page of a claim, or a part of one.
+pub(crate) struct ClaimedUnit {
+    pub(crate) unit: FillUnit,
+    pub(crate) source: PageSource,
+}
+
 /// The pages of one read. Holds the present pages, and keeps the runs of the others going.
 pub(crate) struct PageClaim {
-    pub(crate) first_page: u16,
-    /// The sources of consecutive pages.
-    pub(crate) sources: Vec<PageSource>,
+    /// In order, and without a gap between the first wanted byte and the last.
+    pub(crate) units: Vec<ClaimedUnit>,
     _interests: Vec<RunInterest>,
 }
 
-/// A page that is neither in memory nor being filled.
+/// A page, or a part of one, that is neither in memory nor being filled.
 #[derive(Debug, Clone, Copy)]
-struct MissingPage {
-    page: u16,
-    origin: FillRunOrigin,
+pub(super) struct MissingUnit {
+    pub(super) unit: FillUnit,
+    pub(super) origin: FillRunOrigin,
+    /// It is filled even if nobody waits for it.
+    pub(super) ahead: bool,
+}
+
+/// What a claim has found, in order.
+#[derive(Default)]
+pub(super) struct UnitsFound {
+    /// The wanted units. Those without a source are also among `missing`.
+    pub(super) wanted: Vec<(FillUnit, Option<PageSource>)>,
+    pub(super) missing: Vec<MissingUnit>,
 }
 
 /// The pages that a claim is for.
@@ -44,6 +60,8 @@ struct MissingPage {
 pub(crate) struct PageClaimRequest {
     pub(crate) block: BlockIndex,
     pub(crate) pages: Range<u16>,
+    /// The bytes of the block that are wanted, if parts of pages will do. `None`: whole pages.
+    pub(crate) bytes: Option<Range<u32>>,
     /// Bytes after the pages that will probably be wanted next.
     pub(crate) ahead_bytes: u32,
     /// The bytes of the object that the reader has said it goes through, beginning with or before
@@ -55,12 +73,17 @@ pub(crate) struct PageClaimRequest {
 }
 
 impl PageClaim {
+    /// Returns where the bytes of a page, or of a part of one, come from; `None`: it is not claimed.
+    pub(crate) fn source_of(&self, key: PageKey) -> Option<&PageSource> {
+        self.units.iter().find(|claimed| claimed.unit.key == key).map(|claimed| &claimed.source)
+    }
+
     /// Releases the held pages, because the reader has to wait. Otherwise a reader could wait for a
     /// fill while it holds the memory that the fill needs.
     pub(crate) fn release_pages(&mut self) {
-        for source in &mut self.sources {
-            if let PageSource::Held(_) = source {
-                *source = PageSource::Released;
+        for claimed in &mut self.units {
+            if let PageSource::Held(_) = claimed.source {
+                claimed.source = PageSource::Released;
             }
         }
     }
@@ -73,12 +96,13 @@ impl PageClaim {
             PageSource::Filling { run, .. } => run.origin.is_disk(),
             PageSource::Released => false,
         };
-        let was_held = |(page, source): &(u16, &PageSource)| {
-            is_here(source) && !brought.is_some_and(|brought| brought.fills_page(*page))
+        let was_held = |claimed: &&ClaimedUnit| {
+            let is_brought = |brought: &RunInterest| brought.fills_page(claimed.unit.key);
+            is_here(&claimed.source) && !brought.is_some_and(is_brought)
         };
-        let held = (self.first_page..).zip(&self.sources).filter(was_held).count();
+        let held = self.units.iter().filter(was_held).count();
         match held {
-            held if held == self.sources.len() => CacheVerdict::Hit,
+            held if held == self.units.len() => CacheVerdict::Hit,
             0 => CacheVerdict::Miss,
             _ => CacheVerdict::Partial,
         }
@@ -96,32 +120,25 @@ impl PageFiller {
         wanted: &PageClaimRequest,
     ) -> Result<PageClaim, PageFillError> {
         let mut flights = self.flights_of(target.digest.block_spread(wanted.block)).lock();
-        let mut found = self.look_up(&flights, target, wanted);
-        let absent = wanted.pages.clone().zip(&found).filter(|(_, found)| found.is_none());
-        let mut missing: Vec<MissingPage> = absent
-            .map(|(page, _)| MissingPage { page, origin: self.origin_of(target, wanted, page) })
-            .collect();
-        let said_to = self.pages_said(target, wanted);
-        let ahead_from = wanted.pages.end.max(said_to);
-        missing.extend(self.missing_after(&flights, target, wanted, said_to));
+        let mut found = self.find_units(&flights, target, wanted);
+        if found.wanted.iter().all(|(unit, _)| unit.kind == FillUnitKind::Page) {
+            self.add_pages_after(&flights, target, wanted, &mut found.missing);
+        }
         let mut starting = Vec::new();
-        if !missing.is_empty() {
+        if !found.missing.is_empty() {
             self.check_queue(target.account)?;
-            for run in self.split_into_runs(target, wanted.block, &missing, ahead_from) {
+            for run in self.split_into_runs(&found.missing) {
                 Self::register_run(&mut flights, &run);
-                for (index, page) in (run.first_page..).take(run.pages.len()).enumerate() {
-                    if let Some(place) = page
-                        .checked_sub(wanted.pages.start)
-                        .and_then(|at| found.get_mut(usize::from(at)))
-                    {
-                        *place = Some(PageSource::Filling { run: run.clone(), index });
-                    }
-                }
+                found.give_sources(&run);
                 starting.push(run);
             }
         }
-        let sources: Vec<PageSource> = found.into_iter().flatten().collect();
-        let interests = collect_interests(&sources);
+        let found = found.wanted.into_iter();
+        let claimed = |(unit, source): (FillUnit, Option<PageSource>)| {
+            source.map(|source| ClaimedUnit { unit, source })
+        };
+        let units: Vec<ClaimedUnit> = found.filter_map(claimed).collect();
+        let interests = collect_interests(&units);
         drop(flights);
         let last = starting.pop();
         for run in starting {
@@ -137,7 +154,7 @@ impl PageFiller {
             };
             self.start_run(target.clone(), wanted.block, run, following);
         }
-        Ok(PageClaim { first_page: wanted.pages.start, sources, _interests: interests })
+        Ok(PageClaim { units, _interests: interests })
     }
 
     /// Returns whether a page is neither here, on disk, nor being filled.
@@ -157,32 +174,37 @@ impl PageFiller {
         let is_absent =
             |page: &u16| self.is_page_absent(&flights, target.digest.page_key(block, *page));
         let absent = self.geometry.touched_pages(&(0..block_len)).filter(is_absent);
-        let missing: Vec<MissingPage> =
-            absent.map(|page| MissingPage { page, origin: FillRunOrigin::Former }).collect();
         // Nobody waits for these pages, so they take no memory that readers need.
-        let runs = self.split_into_runs(target, block, &missing, 0);
+        let missing = |page| MissingUnit {
+            unit: self.unit_of_page(target, block, page),
+            origin: FillRunOrigin::Former,
+            ahead: true,
+        };
+        let missing: Vec<MissingUnit> = absent.map(missing).collect();
+        let runs = self.split_into_runs(&missing);
         runs.iter().for_each(|run| Self::register_run(&mut flights, run));
         runs
     }
 
-    /// Registers a run for the pages of an answered request that nobody has yet. Returns `None` if
-    /// every page is here, or being filled. The interest keeps the run going until the callers have
-    /// claimed its pages.
+    /// Registers a run for the pages of an answered request that nobody has yet, or for the parts of
+    /// pages. Returns `None` if all of them are here, or being filled. The interest keeps the run
+    /// going until the callers have claimed its pages.
     pub(super) fn adopt_answer(
         &self,
         target: &FillTarget,
         block: BlockIndex,
-        pages: Range<u16>,
+        range: &Range<u32>,
     ) -> Option<(Arc<PageFillRun>, RunInterest)> {
         let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
-        let owned = |page: &u16| {
-            let key = target.digest.page_key(block, *page);
-            !flights.contains_key(&key) && !self.memory.holds_page(key)
+        let mut units = self.units_of_answer(target, block, range)?;
+        let is_owned = |unit: &FillUnit| {
+            let is_here = |key| flights.contains_key(&key) || self.memory.holds_page(key);
+            !is_here(unit.key) && !is_here(self.page_around(target, block, unit))
         };
-        let owned: Vec<bool> = pages.clone().map(|page| owned(&page)).collect();
+        let owned: Vec<bool> = units.iter().map(is_owned).collect();
         let last = owned.iter().rposition(|&owned| owned)?;
-        let numbers: Vec<u16> = pages.take(last + 1).collect();
-        let mut run = self.build_run(target, block, FillRunOrigin::Ufs, &numbers[..], u16::MAX);
+        units.truncate(last + 1);
+        let mut run = PageFillRun::new(FillRunOrigin::Ufs, &units, units.len());
         for (page, owned) in run.pages.iter_mut().zip(owned) {
             page.owned = owned;
         }
@@ -192,28 +214,24 @@ impl PageFiller {
         Some((run, interest))
     }
 
-    fn look_up(
+    /// Returns where the bytes of a unit come from, if it is here or being filled. Counts as a use.
+    pub(super) fn find_source(
         &self,
         flights: &FlightMap,
         target: &FillTarget,
-        wanted: &PageClaimRequest,
-    ) -> Vec<Option<PageSource>> {
+        block: BlockIndex,
+        unit: &FillUnit,
+    ) -> Option<PageSource> {
         let now_s = self.clock.now().as_secs();
-        let find = |page| {
-            let key = target.digest.page_key(wanted.block, page);
-            if let Some((held, unsaved)) = self.memory.get_to_save(key, now_s, target.account) {
-                self.metrics.pages[PageFound::Hit].inc();
-                if let Some(unsaved) = unsaved {
-                    self.offer_to_disk(target, wanted.block, page, &held, unsaved);
-                }
-                return Some(PageSource::Held(held));
+        if let Some((held, unsaved)) = self.memory.get_to_save(unit.key, now_s, target.account) {
+            if let Some(unsaved) = unsaved {
+                self.offer_to_disk(target, block, self.page_at(unit.start), &held, unsaved);
             }
-            let flight = flights.get(&key)?;
-            self.metrics.pages[PageFound::Joined].inc();
-            flight.run.note_joined(target.account);
-            Some(PageSource::Filling { run: flight.run.clone(), index: flight.index })
-        };
-        wanted.pages.clone().map(find).collect()
+            return Some(PageSource::Held(held));
+        }
+        let flight = flights.get(&unit.key)?;
+        flight.run.note_joined(target.account);
+        Some(PageSource::Filling { run: flight.run.clone(), index: flight.index })
     }
 
     /// Returns the end of the pages of the block that the reader has said it goes through.
@@ -224,39 +242,43 @@ impl PageFiller {
         self.geometry.touched_pages(&(0..said as u32)).end
     }
 
-    /// Returns the pages to fill beside the wanted ones: those that follow, up to the first that is
-    /// here or being filled, as far as the reader has said that it goes (`said_to`), or as far as it
-    /// is read ahead.
-    fn missing_after(
+    /// Adds the pages to fill beside the wanted ones: those that follow, up to the first that is
+    /// here or being filled, as far as the reader has said that it goes, or as far as it is read
+    /// ahead.
+    fn add_pages_after(
         &self,
         flights: &FlightMap,
         target: &FillTarget,
         wanted: &PageClaimRequest,
-        said_to: u16,
-    ) -> Vec<MissingPage> {
+        missing: &mut Vec<MissingUnit>,
+    ) {
         if wanted.replica {
-            return Vec::new();
+            return;
         }
+        let said_to = self.pages_said(target, wanted);
         let ahead_bytes = wanted.ahead_bytes.min(self.bounds.ahead_bytes_max);
         let block_len = self.geometry.block_len(target.version.bytes, wanted.block);
         let pages = self.geometry.touched_pages(&(0..block_len)).end;
         let ahead_pages = (ahead_bytes / self.geometry.page_bytes) as u16;
         let end = pages.min(wanted.pages.end.saturating_add(ahead_pages).max(said_to));
-        let ahead: Vec<MissingPage> = (wanted.pages.end..end)
-            .map(|page| (page, target.digest.page_key(wanted.block, page)))
-            .take_while(|(_, key)| !flights.contains_key(key) && !self.memory.holds_page(*key))
-            .map(|(page, key)| MissingPage {
-                page,
-                origin: if self.is_on_disk(key) { FillRunOrigin::Disk } else { FillRunOrigin::Ufs },
+        let before = missing.len();
+        let after = (wanted.pages.end..end)
+            .map(|page| (page, self.unit_of_page(target, wanted.block, page)))
+            .take_while(|(_, unit)| {
+                !flights.contains_key(&unit.key) && !self.memory.holds_page(unit.key)
             })
-            .collect();
-        self.metrics.pages_ahead.inc_by(ahead.len() as u64);
-        ahead
+            .map(|(page, unit)| {
+                let is_on_disk = self.is_on_disk(unit.key);
+                let origin = if is_on_disk { FillRunOrigin::Disk } else { FillRunOrigin::Ufs };
+                MissingUnit { unit, origin, ahead: page >= said_to }
+            });
+        missing.extend(after);
+        self.metrics.pages_ahead.inc_by((missing.len() - before) as u64);
     }
 
     /// Chooses whether the page comes from this worker's disk, from the UFS, or from the owner.
     /// Counts.
-    fn origin_of(
+    pub(super) fn origin_of(
         &self,
         target: &FillTarget,
         wanted: &PageClaimRequest,
@@ -274,46 +296,43 @@ impl PageFiller {
         if wanted.replica { FillRunOrigin::Owner } else { FillRunOrigin::Ufs }
     }
 
-    /// Splits missing pages (ascending) into runs of adjacent ones of one origin, none longer than
-    /// one request may be.
-    fn split_into_runs(
-        &self,
-        target: &FillTarget,
-        block: BlockIndex,
-        missing: &[MissingPage],
-        ahead_from: u16,
-    ) -> Vec<Arc<PageFillRun>> {
-        let run = |pages: &[MissingPage]| {
-            let numbers: Vec<u16> = pages.iter().map(|missing| missing.page).collect();
-            Arc::new(self.build_run(target, block, pages[0].origin, &numbers[..], ahead_from))
+    /// Splits missing units (ascending) into runs of adjacent ones of one kind and origin, none
+    /// longer than one request may be.
+    fn split_into_runs(&self, missing: &[MissingUnit]) -> Vec<Arc<PageFillRun>> {
+        let adjoins = |a: &MissingUnit, b: &MissingUnit| {
+            let is_alike = a.unit.kind == b.unit.kind && a.origin == b.origin;
+            is_alike && a.unit.byte_range().end == b.unit.start
         };
-        missing
-            .chunk_by(|a, b| a.page + 1 == b.page && a.origin == b.origin)
-            .flat_map(|adjacent| adjacent.chunks(self.bounds.pages_per_run_max))
-            .map(run)
-            .collect()
+        let run = |missing: &[MissingUnit]| {
+            let units: Vec<FillUnit> = missing.iter().map(|missing| missing.unit).collect();
+            let ahead_from = missing.iter().rposition(|missing| !missing.ahead);
+            let ahead_from = ahead_from.map_or(0, |last| last + 1);
+            Arc::new(PageFillRun::new(missing[0].origin, &units, ahead_from))
+        };
+        let chunks = |adjacent: &'_ [MissingUnit]| {
+            let units_max = match adjacent[0].unit.kind {
+                FillUnitKind::Page => self.bounds.pages_per_run_max,
+                // A small read touches two pages at most.
+                FillUnitKind::Part => adjacent.len(),
+            };
+            adjacent.chunks(units_max).map(run).collect::<Vec<_>>()
+        };
+        missing.chunk_by(adjoins).flat_map(chunks).collect()
     }
 
-    pub(super) fn build_run(
+    pub(super) fn unit_of_page(
         &self,
         target: &FillTarget,
         block: BlockIndex,
-        origin: FillRunOrigin,
-        pages: &[u16],
-        ahead_from: u16,
-    ) -> PageFillRun {
+        page: u16,
+    ) -> FillUnit {
         let block_len = self.geometry.block_len(target.version.bytes, block);
-        let mut start = 0;
-        let page = |&page: &u16| {
-            let bytes = self.geometry.page_len(block_len, PageIndex(page));
-            let key = target.digest.page_key(block, page);
-            let made = RunPage::new(key, start, bytes);
-            start += bytes;
-            made
-        };
-        let made: Vec<RunPage> = pages.iter().map(page).collect();
-        let ahead_from = pages.iter().position(|&page| page >= ahead_from).unwrap_or(pages.len());
-        PageFillRun::new(origin, pages[0], made, ahead_from)
+        FillUnit {
+            kind: FillUnitKind::Page,
+            key: target.digest.page_key(block, page),
+            start: u32::from(page) * self.geometry.page_bytes,
+            bytes: self.geometry.page_len(block_len, PageIndex(page)),
+        }
     }
 
     pub(super) fn register_run(flights: &mut FlightMap, run: &Arc<PageFillRun>) {
@@ -323,12 +342,27 @@ impl PageFiller {
     }
 }
 
+impl UnitsFound {
+    /// Makes the run the source of the wanted units that it fills.
+    fn give_sources(&mut self, run: &Arc<PageFillRun>) {
+        let (pages, mut at) = (&run.pages, 0);
+        for (unit, source) in &mut self.wanted {
+            while at < pages.len() && run.page_start(at) < unit.start {
+                at += 1;
+            }
+            if source.is_none() && pages.get(at).is_some_and(|page| page.key == unit.key) {
+                *source = Some(PageSource::Filling { run: run.clone(), index: at });
+            }
+        }
+    }
+}
+
 /// Registers one interest for each run among the sources, up to its last wanted page.
-fn collect_interests(sources: &[PageSource]) -> Vec<RunInterest> {
+fn collect_interests(units: &[ClaimedUnit]) -> Vec<RunInterest> {
     let mut last: Option<(&Arc<PageFillRun>, usize)> = None;
     let mut interests = Vec::new();
-    for source in sources {
-        let PageSource::Filling { run, index } = source else { continue };
+    for claimed in units {
+        let PageSource::Filling { run, index } = &claimed.source else { continue };
         if let Some((earlier, end)) = last
             && !Arc::ptr_eq(earlier, run)
         {

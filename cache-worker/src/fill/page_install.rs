@@ -22,6 +22,7 @@ impl PageFiller {
         let now_s = self.clock.now().as_secs();
         let returned = self.memory.insert_page(key, kept.clone(), now_s, target.account);
         self.offer_to_disk(target, block, page, &kept, SaveEvidence { uses: 0, returned });
+        self.drop_parts(target.digest, block, page);
         if block.0 == 0 {
             // The object's attributes are not known here. A request for them should not bring the
             // bytes.

@@ -28,6 +28,9 @@ impl<'a> RunCompletionGuard<'a> {
     pub(super) fn settle_run(mut self, filled: Result<(), PageFillError>) {
         self.settled = true;
         self.release_pages();
+        if self.run.is_of_parts() {
+            self.filler.complete_pages(self.target, self.block, self.run);
+        }
         if let Err(failure) = filled {
             tracing::debug!(
                 object = %self.target.object, block = self.block.0, ?failure,

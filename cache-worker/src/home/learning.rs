@@ -224,7 +224,8 @@ impl AttributeHome {
     /// Plans a check with the pages, unless they seem to be here already. Then only the attributes
     /// have to be renewed.
     fn plan_check(&self, opening: &OpenOperation, generation: KeyGeneration) -> AttributeCheckPlan {
-        let get = open_plan::get(opening.want, self.fetcher.filler.extent)
+        let filler = &self.fetcher.filler;
+        let get = open_plan::get(opening.want, filler.extent, filler.parts)
             .filter(|_| opening.bytes_max > 0)
             .filter(|FirstBytesPlan { range, .. }| {
                 let page = (range.start() / u64::from(self.checks.geometry.page_bytes)) as u16;
@@ -232,11 +233,11 @@ impl AttributeHome {
                 else {
                     // Pages survive a restart, attributes don't. A HEAD tells whether the pages are
                     // still of use.
-                    return !self.fetcher.filler.may_hold(&opening.subject.object, page);
+                    return !filler.may_hold(&opening.subject.object, page);
                 };
                 let digest = self.digests.digest_version(&opening.subject.object, &known.version);
                 known.version.bytes > *range.start()
-                    && !self.fetcher.filler.holds_first_page(digest, page)
+                    && !filler.holds_first_byte(digest, *range.start())
             });
         let fits = |bytes: &u64| {
             let range = get.as_ref().map(|get| &get.range);

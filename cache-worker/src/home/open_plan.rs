@@ -5,11 +5,16 @@ use std::ops::Range;
 use verbs3_protocol::{BlockGeometry, BlockIndex, ByteRange};
 
 use crate::attributes::FirstBytesPlan;
-use crate::fill::RequestExtent;
+use crate::fill::{PartGrid, RequestExtent};
 
 /// Plans the bytes to get together with the attributes. Returns `None` if the wanted bytes begin in
 /// another block, or if their start depends on the length.
-pub(crate) fn get(want: Option<ByteRange>, extent: RequestExtent) -> Option<FirstBytesPlan> {
+/// Small reads within a large object ask for `parts` of pages, where pages have some.
+pub(crate) fn get(
+    want: Option<ByteRange>,
+    extent: RequestExtent,
+    parts: Option<PartGrid>,
+) -> Option<FirstBytesPlan> {
     let geometry = extent.geometry();
     let page_bytes = u64::from(geometry.page_bytes);
     let wanted = match want? {
@@ -21,6 +26,12 @@ pub(crate) fn get(want: Option<ByteRange>, extent: RequestExtent) -> Option<Firs
     };
     if wanted.start >= u64::from(geometry.block_bytes) || wanted.is_empty() {
         return None;
+    }
+    let length = wanted.end - wanted.start;
+    if let Some(parts) = parts.filter(|parts| wanted.start > 0 && parts.is_small(length)) {
+        let end = wanted.end.min(geometry.block_bytes.into());
+        let Range { start, end } = parts.align_range(&(wanted.start..end));
+        return Some(FirstBytesPlan { range: start..=end - 1, to_end: false });
     }
     let end = extent.find_end(BlockIndex(0), &wanted).div_ceil(page_bytes) * page_bytes;
     let range = wanted.start / page_bytes * page_bytes..=end - 1;
@@ -60,14 +71,14 @@ mod tests {
 
     fn range(want: Option<ByteRange>) -> Option<RangeInclusive<u64>> {
         let extent = RequestExtent::new(GEOMETRY, &WorkerFillSettings::default());
-        get(want, extent).map(|plan| plan.range)
+        get(want, extent, None).map(|plan| plan.range)
     }
 
     #[test]
     fn a_whole_object_is_asked_as_its_first_block() {
         for want in [Some(ByteRange::All), from(0, None)] {
             let extent = RequestExtent::new(GEOMETRY, &WorkerFillSettings::default());
-            let plan = get(want, extent).unwrap();
+            let plan = get(want, extent, None).unwrap();
             assert_eq!((plan.range, plan.to_end), (0..=BLOCK - 1, true));
         }
     }

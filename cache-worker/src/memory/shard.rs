@@ -16,7 +16,7 @@ use verbs3_rdma::arena::{Arena, CellReader, ExtentId};
 
 use super::ghost_fingerprints::GhostFingerprints;
 use super::page_list::ShardPageList;
-use super::slab::{EvictionQueue, MemoryPageEntry, NONE, PageEntrySlab, split_key};
+use super::slab::{DiskStanding, EvictionQueue, MemoryPageEntry, NONE, PageEntrySlab, split_key};
 use super::{CachedPage, PageHeat, SaveEvidence};
 use crate::digest::PageKey;
 use crate::tenants::{AccountHoldings, AccountSet, TenantAccount, TenantAccounts, TenantTier};
@@ -68,6 +68,17 @@ pub(super) struct MemoryTierShard {
     extents: Vec<u32>,
     /// Where the search for idle pages continues.
     sweep_at: u32,
+    /// Entries that are parts of pages, and their bytes.
+    parts: u64,
+    part_bytes: u64,
+}
+
+/// How a page comes into the index.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PageArrival {
+    pub(super) now_s: u32,
+    pub(super) account: TenantAccount,
+    pub(super) standing: DiskStanding,
 }
 
 impl MemoryTierShard {
@@ -82,11 +93,18 @@ impl MemoryTierShard {
             ghosts: GhostFingerprints::new(ghosts),
             extents: Vec::new(),
             sweep_at: 0,
+            parts: 0,
+            part_bytes: 0,
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Returns how many entries are parts of pages, and their bytes.
+    pub(super) fn part_totals(&self) -> (u64, u64) {
+        (self.parts, self.part_bytes)
     }
 
     pub(super) fn total_bytes(&self) -> u64 {
@@ -110,7 +128,7 @@ impl MemoryTierShard {
         entry.uses = (entry.uses + 1).min(USES_MAX);
         entry.used_s = now_s;
         let cell = entry.cell.clone()?;
-        let unsaved = (!entry.saved).then_some(SaveEvidence {
+        let unsaved = (entry.standing == DiskStanding::Unsaved).then_some(SaveEvidence {
             uses: entry.uses,
             returned: entry.queue == EvictionQueue::Main,
         });
@@ -125,7 +143,7 @@ impl MemoryTierShard {
 
     pub(super) fn mark_saved(&mut self, key: PageKey) {
         if let Some(slot) = self.find_entry(key) {
-            self.slab.get_mut(slot).saved = true;
+            self.slab.get_mut(slot).standing = DiskStanding::Saved;
         }
     }
 
@@ -149,11 +167,15 @@ impl MemoryTierShard {
         &mut self,
         key: PageKey,
         page: CachedPage,
-        now_s: u32,
-        account: TenantAccount,
+        arrival: PageArrival,
     ) -> bool {
+        let PageArrival { now_s, account, standing } = arrival;
         if self.holds_page(key) {
             return false;
+        }
+        if standing == DiskStanding::Part {
+            self.parts += 1;
+            self.part_bytes += u64::from(page.bytes);
         }
         let key = split_key(key.0);
         let queue =
@@ -173,7 +195,7 @@ impl MemoryTierShard {
             queue,
             account,
             uses: 0,
-            saved: false,
+            standing,
         });
         self.push_entry(slot);
         self.tenants.add_held(TenantTier::Memory, account, width);
@@ -317,6 +339,10 @@ impl MemoryTierShard {
     fn remove_entry(&mut self, slot: u32) {
         let entry = self.slab.get(slot);
         let (hash, account, bytes) = (entry.key[0], entry.account, entry.bytes);
+        if entry.standing == DiskStanding::Part {
+            self.parts -= 1;
+            self.part_bytes -= u64::from(bytes);
+        }
         self.tenants.take_held(TenantTier::Memory, account, self.cell_width(bytes));
         self.unlink_entry(slot);
         self.unlink_extent(slot);

@@ -20,7 +20,17 @@ pub(super) enum EvictionQueue {
     Main,
 }
 
-/// A page that is held. 64 bytes.
+/// What the disk has of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DiskStanding {
+    Unsaved,
+    /// On disk too, or on its way there.
+    Saved,
+    /// The entry is a part of a page: the disk takes whole pages alone.
+    Part,
+}
+
+/// A page that is held, or a part of one. 64 bytes.
 pub(super) struct MemoryPageEntry {
     /// Two halves, because a `u128` would align the entry to 16 bytes.
     pub(super) key: [u64; 2],
@@ -42,8 +52,7 @@ pub(super) struct MemoryPageEntry {
     pub(super) account: TenantAccount,
     /// Uses since it was inserted or last passed over, up to 3.
     pub(super) uses: u8,
-    /// On disk too, or on its way there.
-    pub(super) saved: bool,
+    pub(super) standing: DiskStanding,
 }
 
 pub(super) fn split_key(key: u128) -> [u64; 2] {

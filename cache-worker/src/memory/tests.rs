@@ -55,6 +55,42 @@ fn a_full_arena_gives_up_cold_pages() {
 }
 
 #[test]
+fn parts_count_apart_from_pages_and_never_go_to_disk() {
+    let memory = memory(16, 0.0);
+    let part = |number: u128, bytes: usize| {
+        let cell = memory.allocate_cell(bytes, MemoryUrgency::Demand, NOBODY).unwrap();
+        let (mut writer, cell) = cell.split_writer_reader();
+        writer.publish_bytes(bytes);
+        let (bytes, checksum) = (bytes as u32, 0);
+        memory.insert_part(key(number), CachedPage { cell, bytes, checksum }, 0, NOBODY);
+    };
+    fill(&memory, 0, PAGE);
+    part(1, 16 << 10);
+    part(2, 5000);
+    part(2, 5000);
+    assert_eq!(memory.held_totals(), (1, PAGE as u64));
+    assert_eq!(memory.part_totals(), (2, (16 << 10) + 5000));
+    for _ in 0..4 {
+        assert!(memory.get_to_save(key(0), 0, NOBODY).unwrap().1.is_some());
+        assert!(memory.get_to_save(key(1), 0, NOBODY).unwrap().1.is_none());
+    }
+    memory.drop_part(key(1));
+    memory.drop_part(key(1));
+    assert_eq!(memory.part_totals(), (1, 5000));
+    // Parts are given up like pages where room is needed, and are counted out.
+    for number in 100..200 {
+        part(number, 16 << 10);
+        assert!(fill(&memory, number + 1000, PAGE));
+    }
+    let all = memory.held_totals().1 + memory.part_totals().1;
+    assert_eq!(all, memory.page_arena().arena_usage().asked_bytes);
+    for number in 0..200 {
+        memory.drop_part(key(number));
+    }
+    assert_eq!(memory.part_totals(), (0, 0));
+}
+
+#[test]
 fn a_page_that_is_read_again_survives_a_scan() {
     let memory = memory(8, 0.0);
     for number in 0..4 {
@@ -141,7 +177,8 @@ fn a_small_object_costs_at_most_200_bytes_of_index() {
     let mut worst = 0;
     for number in 0..100_000u128 {
         let (_, cell) = arena.allocate_cell(4096).unwrap().split_writer_reader();
-        shard.insert_page(key(number), CachedPage { cell, bytes: 4096, checksum: 0 }, 0, NOBODY);
+        let arrival = PageArrival { now_s: 0, account: NOBODY, standing: DiskStanding::Unsaved };
+        shard.insert_page(key(number), CachedPage { cell, bytes: 4096, checksum: 0 }, arrival);
         // Below some thousand entries a constant part shows; a worker holds millions.
         if number > 20_000 {
             worst = worst.max(shard.index_bytes() / (number as usize + 1));

@@ -93,6 +93,8 @@ impl PageServer {
             .map(|page| digest.page_key(block, page));
         if act == TendAct::Evict {
             keys.clone().for_each(|key| self.filler.memory_tier().give_up(key));
+            let pages = self.checks.geometry.touched_pages(&(0..block_len));
+            pages.for_each(|page| self.filler.drop_parts(digest, block, page));
         }
         let Some(disk) = self.filler.disk_tier().filter(|_| on_disk).cloned() else { return };
         if act == TendAct::Unpin {

@@ -8,6 +8,7 @@ use verbs3_protocol::{
 };
 
 use super::PageServer;
+use crate::digest::PageKey;
 use crate::fill::{
     FillTarget, PageClaim, PageClaimRequest, PageFillError, PageSource, RunInterest,
 };
@@ -26,7 +27,7 @@ pub(crate) struct WarmupByteCounts {
 impl WarmupByteCounts {
     /// Returns the counter for a page that is here now, or is not. A page that the caller's own
     /// check has brought was not here before.
-    fn of_page(&mut self, page: u16, is_here: bool, brought: Option<&RunInterest>) -> &mut u32 {
+    fn of_page(&mut self, page: PageKey, is_here: bool, brought: Option<&RunInterest>) -> &mut u32 {
         match is_here && !brought.is_some_and(|brought| brought.fills_page(page)) {
             true => &mut self.held,
             false => &mut self.loaded,
@@ -76,24 +77,24 @@ impl PageServer {
                 .all(|page| self.filler.is_on_disk(target.digest.page_key(warm.block, page)))
         {
             self.settle_on_disk(&target, warm, pages.clone()).await?;
-            pages.for_each(|page| *bytes.of_page(page, true, brought) += length(page));
+            let key = |page| target.digest.page_key(warm.block, page);
+            pages.for_each(|page| *bytes.of_page(key(page), true, brought) += length(page));
             return Ok(bytes);
         }
         self.copy_from_owner(&target, warm.block, pages.clone()).await?;
         let mut claim = self.warm_claim(&target, warm.block, pages.clone())?;
-        for (page, source) in pages.clone().zip(&claim.sources) {
-            let is_here = match source {
+        for claimed in &claim.units {
+            let is_here = match &claimed.source {
                 PageSource::Held(_) | PageSource::Released => true,
                 PageSource::Filling { run, .. } => run.origin.is_disk(),
             };
-            *bytes.of_page(page, is_here, brought) += length(page);
+            *bytes.of_page(claimed.unit.key, is_here, brought) += claimed.unit.bytes;
         }
         claim.release_pages();
         let mut reclaims = 0;
         for page in pages.clone() {
-            while let PageSource::Filling { run, index } =
-                &claim.sources[usize::from(page - claim.first_page)]
-            {
+            let key = target.digest.page_key(warm.block, page);
+            while let Some(PageSource::Filling { run, index }) = claim.source_of(key) {
                 match run.clone().wait_for_page(*index, length(page)).await {
                     Ok(_) => break,
                     Err(
@@ -125,19 +126,19 @@ impl PageServer {
         if self.former.other_owner(target.object.block_slot(block)).is_none() {
             return Ok(());
         }
-        let block_len = self.checks.geometry.block_len(target.version.bytes, block);
         let wanted = PageClaimRequest {
             block,
-            pages: pages.clone(),
+            pages,
+            bytes: None,
             ahead_bytes: 0,
             request_range: 0..0,
             replica: true,
         };
         let mut claim = self.filler.claim_pages(target, &wanted)?;
         claim.release_pages();
-        for (page, source) in pages.zip(&claim.sources) {
-            if let PageSource::Filling { run, index } = source {
-                let bytes = self.checks.geometry.page_len(block_len, PageIndex(page));
+        for claimed in &claim.units {
+            if let PageSource::Filling { run, index } = &claimed.source {
+                let bytes = claimed.unit.bytes;
                 // Pages that fail in another way are claimed again.
                 if let Err(PageFillError::OwnerSilent) =
                     run.clone().wait_for_page(*index, bytes).await
@@ -157,8 +158,14 @@ impl PageServer {
         block: BlockIndex,
         pages: Range<u16>,
     ) -> Result<PageClaim, PageFillError> {
-        let wanted =
-            PageClaimRequest { block, pages, ahead_bytes: 0, request_range: 0..0, replica: false };
+        let wanted = PageClaimRequest {
+            block,
+            pages,
+            bytes: None,
+            ahead_bytes: 0,
+            request_range: 0..0,
+            replica: false,
+        };
         self.filler.claim_pages(target, &wanted)
     }
 

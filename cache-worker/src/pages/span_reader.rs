@@ -8,13 +8,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crc_fast::{CrcAlgorithm, checksum};
+use crc_fast::{CrcAlgorithm, Digest};
 use verbs3_protocol::{BlockIndex, BlockPiece, CacheVerdict};
 use verbs3_rdma::arena::CellReader;
 
 use super::PageServer;
 use crate::fill::{
-    FillTarget, PageClaim, PageClaimRequest, PageFillError, PageFillState, PageSource,
+    ClaimedUnit, FillTarget, FillUnit, FillUnitKind, PageClaim, PageClaimRequest, PageFillError,
+    PageFillRun, PageFillState, PageSource,
 };
 use crate::memory::CachedPage;
 use crate::metrics::BusyReason;
@@ -37,6 +38,9 @@ pub(crate) struct BlockSpanReader<'a> {
     at: u32,
     pub(crate) verdict: CacheVerdict,
     reclaims: usize,
+    /// The checksum of what the present chunk has of its last page, where that is not the page's
+    /// own.
+    digest: Digest,
     /// See [`PageClaimRequest`].
     replica: bool,
     request_range: Range<u64>,
@@ -103,6 +107,7 @@ impl<'a> BlockSpanReader<'a> {
         let wanted = PageClaimRequest {
             block,
             pages: pages.checks.geometry.touched_pages(&range),
+            bytes: Some(range.clone()),
             ahead_bytes,
             request_range: request_range.clone(),
             replica,
@@ -118,6 +123,7 @@ impl<'a> BlockSpanReader<'a> {
             range,
             verdict,
             reclaims: 0,
+            digest: Digest::new(CrcAlgorithm::Crc64Nvme),
             replica,
             request_range,
         })
@@ -139,7 +145,7 @@ impl<'a> BlockSpanReader<'a> {
     /// Waits until the UFS has answered for one of the pages that it fills, if there is one. No
     /// bytes have been sent at that point, so a vanished version is detected before its first byte.
     pub(crate) async fn confirm_version(&mut self) -> Result<(), PageFillError> {
-        let filling = self.claim.sources.iter().find_map(|source| match source {
+        let filling = self.claim.units.iter().find_map(|claimed| match &claimed.source {
             PageSource::Filling { run, index } if run.origin.is_ufs() => {
                 Some((run.clone(), *index))
             }
@@ -171,17 +177,23 @@ impl<'a> BlockSpanReader<'a> {
                 return Ok(chunk);
             }
             self.claim.release_pages();
-            let (source, bytes) = self.part_at(self.at);
+            let (place, bytes) = self.unit_at(self.at);
             let enough = match self.at == self.range.start {
                 true => bytes.end.min(bytes.start + FIRST_PART_BYTES),
                 false => bytes.end,
             };
-            let PageSource::Filling { run, index } = &self.claim.sources[source] else {
+            let PageSource::Filling { run, index } = &self.claim.units[place].source else {
                 self.reclaim_pages()?;
                 continue;
             };
-            let run = run.clone();
-            match run.wait_for_page(*index, enough).await {
+            let (run, index) = (run.clone(), *index);
+            if self.claim.units[place].unit.kind == FillUnitKind::Part
+                && self.wait_for_parts(place, &run).await.is_ok()
+                && let Some(chunk) = self.there_now()
+            {
+                return Ok(chunk);
+            }
+            match run.wait_for_page(index, enough).await {
                 Err(PageFillError::Abandoned) => self.reclaim_pages()?,
                 // This reader joined a replica's run, which asks only the owner. It now starts its
                 // own.
@@ -197,7 +209,7 @@ impl<'a> BlockSpanReader<'a> {
                     return Ok(chunk);
                 }
                 Ok(PageFillState::Kept) => {
-                    if let PageAvailability::Lost = self.page_availability(source) {
+                    if let PageAvailability::Lost = self.page_availability(place) {
                         self.reclaim_pages()?;
                     }
                 }
@@ -205,13 +217,32 @@ impl<'a> BlockSpanReader<'a> {
         }
     }
 
+    /// Waits for all wanted parts that a run brings, from the one at `place` on. One message has
+    /// them all: there are many small parts, and they come together.
+    async fn wait_for_parts(
+        &self,
+        place: usize,
+        run: &Arc<PageFillRun>,
+    ) -> Result<(), PageFillError> {
+        let is_of_run = |claimed: &&ClaimedUnit| match &claimed.source {
+            PageSource::Filling { run: other, .. } => Arc::ptr_eq(run, other),
+            PageSource::Held(_) | PageSource::Released => false,
+        };
+        let last = self.claim.units[place..].iter().take_while(is_of_run).last();
+        if let Some(ClaimedUnit { unit, source: PageSource::Filling { index, .. } }) = last {
+            run.wait_for_page(*index, unit.bytes).await?;
+        }
+        Ok(())
+    }
+
     fn there_now(&mut self) -> Option<SpanReplyChunk> {
         let mut chunk = self.begin_chunk();
         while !self.is_done() {
-            let (source, bytes) = self.part_at(self.at);
-            match self.page_availability(source) {
+            let (place, bytes) = self.unit_at(self.at);
+            match self.page_availability(place) {
                 PageAvailability::Whole(page) => {
-                    let whole = bytes == (0..page.bytes);
+                    let is_page = self.claim.units[place].unit.kind == FillUnitKind::Page;
+                    let whole = is_page && bytes == (0..page.bytes);
                     self.push_bytes(&mut chunk, &page.cell, bytes, whole.then_some(page.checksum));
                 }
                 PageAvailability::Some(cell, there) if there >= bytes.end => {
@@ -229,20 +260,19 @@ impl<'a> BlockSpanReader<'a> {
         (!chunk.data.is_empty()).then_some(chunk)
     }
 
-    fn page_availability(&self, source: usize) -> PageAvailability {
+    fn page_availability(&self, place: usize) -> PageAvailability {
+        let ClaimedUnit { unit: FillUnit { key, .. }, source } = &self.claim.units[place];
         let looked_up = || {
-            let key =
-                self.target.digest.page_key(self.block, self.claim.first_page + source as u16);
             // The claim has counted this read of the pages that were here. The reader of a filled
             // page is no second use. Otherwise a scan would look as used as pages that are read
             // again.
             self.pages
                 .filler
                 .memory_tier()
-                .peek_page(key)
+                .peek_page(*key)
                 .map_or(PageAvailability::Lost, PageAvailability::Whole)
         };
-        match &self.claim.sources[source] {
+        match source {
             PageSource::Held(page) => PageAvailability::Whole(page.clone()),
             PageSource::Released => looked_up(),
             PageSource::Filling { run, index } => match run.page_state(*index) {
@@ -266,6 +296,7 @@ impl<'a> BlockSpanReader<'a> {
         let wanted = PageClaimRequest {
             block: self.block,
             pages,
+            bytes: Some(self.at..self.range.end),
             ahead_bytes: 0,
             request_range: self.request_range.clone(),
             replica: self.replica,
@@ -286,7 +317,7 @@ impl<'a> BlockSpanReader<'a> {
     }
 
     /// Adds available bytes of the current page. `stored`: their checksum, if they are the whole
-    /// page.
+    /// page. Bytes of one page that come from several parts get one checksum.
     fn push_bytes(
         &mut self,
         chunk: &mut SpanReplyChunk,
@@ -297,22 +328,28 @@ impl<'a> BlockSpanReader<'a> {
         let Some(bytes) = cell.pinned_bytes(range.start as usize..range.end as usize) else {
             return;
         };
-        chunk
-            .piece
-            .checksums
-            .push(stored.unwrap_or_else(|| checksum(CrcAlgorithm::Crc64Nvme, &bytes)));
+        let is_page_border = self.at.is_multiple_of(self.pages.checks.geometry.page_bytes);
+        if chunk.data.is_empty() || is_page_border {
+            self.digest.reset();
+        } else {
+            chunk.piece.checksums.pop();
+        }
+        let checksum = stored.unwrap_or_else(|| {
+            self.digest.update(&bytes);
+            self.digest.finalize()
+        });
+        chunk.piece.checksums.push(checksum);
         chunk.piece.length += range.end - range.start;
         chunk.data.push(bytes);
         self.at += range.end - range.start;
     }
 
-    /// Returns the page that holds the byte at `at`: its place among the claim's sources, and its
-    /// wanted bytes from `at` on.
-    fn part_at(&self, at: u32) -> (usize, Range<u32>) {
-        let page_bytes = self.pages.checks.geometry.page_bytes;
-        let page = at / page_bytes;
-        let base = page * page_bytes;
-        let end = (self.range.end - base).min(page_bytes);
-        (page as usize - usize::from(self.claim.first_page), at - base..end)
+    /// Returns the page that holds the byte at `at`, or the part of one: its place among the claim's
+    /// units, and its wanted bytes from `at` on.
+    fn unit_at(&self, at: u32) -> (usize, Range<u32>) {
+        let units = &self.claim.units;
+        let place = units.partition_point(|claimed| claimed.unit.byte_range().end <= at);
+        let FillUnit { start, bytes, .. } = units[place].unit;
+        (place, at - start..(self.range.end - start).min(bytes))
     }
 }

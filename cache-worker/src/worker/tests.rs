@@ -12,6 +12,7 @@ mod leases;
 mod life;
 mod membership;
 mod opens;
+mod parts;
 mod populate;
 mod pressure;
 mod replica;

@@ -6,7 +6,10 @@ use super::check_device;
 use crate::cluster::ClusterSettings;
 use crate::process_role::ProcessRole;
 use verbs3_cache_worker::{WorkerFillSettings, WorkerSettings};
-use verbs3_settings::{CheckFindings, suggest_name};
+use verbs3_settings::{ByteSize, CheckFindings, suggest_name};
+
+/// Least part of a page: the least cell of the arena, and the page of the CPU.
+const PART_MIN: ByteSize = ByteSize(4 << 10);
 
 pub(super) fn check_worker(
     worker: &WorkerSettings,
@@ -42,7 +45,7 @@ pub(super) fn check_worker(
 }
 
 fn check_fill(fill: &WorkerFillSettings, cluster: &ClusterSettings, findings: &mut CheckFindings) {
-    let WorkerFillSettings { bytes_in_flight_max, request_max, .. } = fill;
+    let WorkerFillSettings { bytes_in_flight_max, request_max, part, .. } = fill;
     let at = |field: &str| format!("worker.fill.{field}");
     for (name, bytes) in
         [("request_max", request_max), ("bytes_in_flight_max", bytes_in_flight_max)]
@@ -53,6 +56,20 @@ fn check_fill(fill: &WorkerFillSettings, cluster: &ClusterSettings, findings: &m
                 format!("{bytes} is less than one page (cluster.page is {})", cluster.page),
             );
         }
+    }
+    if part.0 > 0 && (!part.0.is_power_of_two() || *part < PART_MIN) {
+        findings.add_error(
+            at("part"),
+            format!("{part} is not a power of two from {PART_MIN} on; \"0B\" fills whole pages"),
+        );
+    } else if *part >= cluster.page {
+        findings.add_warning(
+            at("part"),
+            format!(
+                "{part} is no less than a page (cluster.page is {}): of no effect",
+                cluster.page
+            ),
+        );
     }
 }
 

@@ -175,7 +175,12 @@ pub(super) fn with_settings(change: impl FnOnce(&mut WorkerSettings)) -> BedWork
     worker
 }
 
-/// The same of a worker that follows coordinators.
+/// The default settings, with pages cut into parts of so many KiB.
+pub(super) fn with_parts(kibibytes: u64) -> BedWorker {
+    with_settings(|settings| settings.fill.part = ByteSize(kibibytes << 10))
+}
+
+/// The default settings but for these, of a worker that follows coordinators.
 pub(super) fn coordinated(change: impl FnOnce(&mut WorkerSettings)) -> BedWorker {
     BedWorker { askers: WorkerAskers::Coordinated, ..with_settings(change) }
 }
@@ -330,7 +335,8 @@ impl Bed {
     /// What a leak would show: memory that neither the index nor anyone else accounts for.
     pub(super) async fn assert_nothing_leaked(self) {
         self.worker.shutdown().await;
-        let (_, held) = self.worker.pages.filler.memory_tier().held_totals();
+        let memory = self.worker.pages.filler.memory_tier();
+        let held = memory.held_totals().1 + memory.part_totals().1;
         assert_eq!(
             self.worker.pages.filler.pages_in_flight(),
             0,

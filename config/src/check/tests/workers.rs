@@ -20,6 +20,24 @@ fn worker_problems() {
         "fill = { request_max = \"128KiB\" }",
         &["worker.fill.request_max: 128KiB is less than one page (cluster.page is 256KiB)"],
     );
+    for part in ["12KiB", "2KiB"] {
+        broken_by(
+            "[worker]",
+            &format!("fill = {{ part = \"{part}\" }}"),
+            &[&format!(
+                "worker.fill.part: {part} is not a power of two from 4KiB on; \"0B\" fills whole \
+                    pages"
+            )],
+        );
+    }
+    let small_pages = GOOD
+        .replacen("[worker]", "[worker]\nfill = { part = \"64KiB\" }", 1)
+        .replacen("[cluster]", "[cluster]\npage = \"64KiB\"", 1);
+    assert_eq!(
+        findings(&small_pages, BOTH),
+        ["warning: worker.fill.part: 64KiB is no less than a page (cluster.page is 64KiB): of no \
+            effect"]
+    );
     broken_by(
         "[worker]",
         "fill = { reserve = 0.95 }",
