@@ -206,7 +206,7 @@ impl AgentConductor {
             return Ok(());
         }
         // What it said last says more than a broken pipe.
-        let last = self.await_answers(&[number], |message| Err::<(), _>(message));
+        let last = self.await_answers(&[number], Err::<(), _>);
         let said = "its input is closed".to_owned();
         Err(last.err().unwrap_or(AgentError::Lost { agent: self.name_of(number), said }))
     }

@@ -5,13 +5,14 @@
 mod by_hand;
 mod fabric;
 mod memory;
+mod output_file;
 mod perftest;
 mod rails;
 mod report;
 mod step;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,6 +24,7 @@ use super::{DoctorReport, explain_error, json, peer};
 use crate::arguments::acceptance::AcceptanceArguments;
 use crate::process::MISCONFIGURED;
 use crate::ssh::SshHost;
+use output_file::AcceptanceFile;
 use perftest::{PerftestFigures, PerftestPeer};
 use rails::AcceptanceRails;
 use step::{AcceptanceStep, FigureLimit, StepFigure, StepReason, StepTitle, StepVerdict};
@@ -93,13 +95,21 @@ pub(super) fn run_acceptance(arguments: &AcceptanceArguments, report: &DoctorRep
             return ExitCode::from(MISCONFIGURED);
         }
     };
+    // Made before the first step: minutes later it would be too late to learn that it can't be.
+    let file = match AcceptanceFile::create(arguments.out.clone()) {
+        Ok(file) => file,
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::from(MISCONFIGURED);
+        }
+    };
     let record = run_steps(&run, &rails, report);
-    let document = report::record_json(&record);
-    let path = output_path(arguments, &record);
-    print!("{}", report::render_summary(&record));
-    match report::write_record(&path, &document) {
-        Ok(()) => {
-            println!("written to {}", path.display());
+    let written = file.write_document(&report::record_json(&record));
+    // Whoever closed the pipe has read enough; the file has it all.
+    let _ = std::io::stdout().write_all(report::render_summary(&record).as_bytes());
+    match written {
+        Ok(path) => {
+            let _ = writeln!(std::io::stdout(), "written to {}", path.display());
             ExitCode::from(record.exit_status())
         }
         Err(error) => {
@@ -128,17 +138,15 @@ fn run_steps(
     rails: &AcceptanceRails,
     report: &DoctorReport,
 ) -> AcceptanceRecord {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let began_unix = now.map_or(0, |time| time.as_secs());
+    let began_unix = unix_seconds();
     let mut steps = vec![judge_findings(report)];
     steps.extend(memory::measure_memory(run, rails));
     let (of_perftest, figures) = run_perftest(run, rails);
     steps.extend(of_perftest);
     steps.extend(fabric::measure_fabric(run, rails, &figures));
     steps.extend(by_hand::list_manual_steps());
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     AcceptanceRecord {
-        host: name.trim().to_owned(),
+        host: read_host_name(),
         peer: run.fabric_host(),
         began_unix,
         transports: if rails.rails.is_empty() { vec!["tcp only"] } else { vec!["verbs", "tcp"] },
@@ -203,7 +211,7 @@ fn find_peers(
         return Ok(own.collect());
     };
     let remedy = "a key for ssh; or by hand: docs/fabric/measuring.md";
-    let because = |reason: String| StepReason::new(reason, remedy);
+    let because = |seen: String| StepReason::new(seen, remedy);
     let host = SshHost::parse(name).map_err(because)?;
     let found = fetch_report(&host, &run.arguments.remote_program, PEER_DEADLINE)
         .map_err(|error| because(explain_error(&error)))?;
@@ -215,11 +223,11 @@ fn find_peers(
     Ok(found.list_rails().into_iter().map(peer).collect())
 }
 
-fn output_path(arguments: &AcceptanceArguments, record: &AcceptanceRecord) -> PathBuf {
-    let plain = |char: char| if char.is_ascii_alphanumeric() || char == '-' { char } else { '_' };
-    let host: String = record.host.chars().map(plain).collect();
-    arguments
-        .out
-        .clone()
-        .unwrap_or_else(|| format!("verbs3-acceptance-{host}-{}.json", record.began_unix).into())
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+fn read_host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }

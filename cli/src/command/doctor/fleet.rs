@@ -73,12 +73,14 @@ fn ask_hosts(
 ) -> Vec<FleetMember> {
     let (next, answers) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let ask = || {
-        while let Some(host) = hosts.get(next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(host) = hosts.get(place) else { return };
             let answer = fetch_report(host, &remote.remote_program, fleet.host_deadline)
                 .map_err(|error| printable_text(&super::explain_error(&error)));
             let member = FleetMember { host: host.clone(), answer };
             if let Ok(mut answers) = answers.lock() {
-                answers.push(member);
+                answers.push((place, member));
             }
         }
     };
@@ -90,7 +92,6 @@ fn ask_hosts(
     });
     let mut members = answers.into_inner().unwrap_or_default();
     // In the order of the list, whoever answered first.
-    let place = |member: &FleetMember| hosts.iter().position(|host| *host == member.host);
-    members.sort_by_cached_key(place);
-    members
+    members.sort_by_key(|(place, _)| *place);
+    members.into_iter().map(|(_, member)| member).collect()
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use clap::Parser;
 use verbs3_loadtest::units;
 use verbs3_rdma::bench::ALL_RAILS;
+use verbs3_rdma::transport::TransportKind;
 use verbs3_rdma::verbs::has_memory_windows;
 
 use super::AcceptanceRun;
@@ -338,7 +339,9 @@ fn judge_pair(
 /// Returns why a run over verbs does not count: a rail that did not open, or that failed under way.
 fn find_verbs_failure(record: &FabricRecord) -> Option<StepReason> {
     let remedy = "verbs3 doctor, on both hosts; then the command alone";
-    let left = record.left_out.first().map(|left| format!("{}: {}", left.way, left.cause));
+    // What the other side lacks of shared memory is no matter of verbs.
+    let left = record.left_out.iter().find(|left| left.kind == TransportKind::Verbs);
+    let left = left.map(|left| format!("{}: {}", left.way, left.cause));
     let failed = || {
         let cells = record.rows.iter().flat_map(|row| record.ways.iter().zip(&row.cells));
         let mut failed =

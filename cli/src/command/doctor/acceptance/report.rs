@@ -1,9 +1,7 @@
-//! The file and the summary of an acceptance run. Owns their shape, which has a number.
+//! The document and the summary of an acceptance run. Owns their shape, which has a number.
 
 use std::fmt::Write;
-use std::path::Path;
 
-use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::AcceptanceRecord;
@@ -30,15 +28,6 @@ pub fn record_json(record: &AcceptanceRecord) -> Value {
         "steps": record.steps.iter().map(AcceptanceStep::to_json).collect::<Vec<_>>(),
         "summary": render_summary(record).lines().collect::<Vec<_>>(),
     })
-}
-
-/// Writes the document. An earlier file of this name is an error: it may be the only one of its run.
-pub fn write_record(path: &Path, document: &Value) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    let mut file = std::fs::File::create_new(path)
-        .with_context(|| format!("can't write {}; --out FILE names another", path.display()))?;
-    file.write_all(format!("{document:#}\n").as_bytes())
-        .with_context(|| format!("can't write {}", path.display()))
 }
 
 /// Returns the summary: a line for each figure, and what to do below what was not run.
