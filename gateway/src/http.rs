@@ -23,6 +23,7 @@ mod outbound_queue;
 mod presigned;
 mod rate_floor;
 mod request_body;
+mod request_preparation;
 mod server;
 mod sigv2;
 mod sigv4;

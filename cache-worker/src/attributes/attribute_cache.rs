@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Quick;
-use verbs3_protocol::{
-    AnswerHeaders, ContentVersion, HeadAttributes, KeyGeneration, ListedAttributes, UfsAnswer,
-};
+use verbs3_protocol::{ContentVersion, HeadAttributes, KeyGeneration, ListedAttributes, UfsAnswer};
 
 use super::AnswerAgeLimits;
 use crate::clock::{ClockReading, WorkerInstant};

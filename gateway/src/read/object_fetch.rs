@@ -5,7 +5,7 @@
 //! same poll drives them: no task, no channel. If the version is gone, the body ends. Bytes of two
 //! versions are never mixed: every span names the version, and every read of the UFS is checked
 //! against it. After any other failure behind the first byte, another source goes on from the byte
-//! reached ([`ResumptionBackoff`]).
+//! reached (`ResumptionBackoff`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,32 +15,17 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use http::StatusCode;
 use tokio::time::Instant;
-use verbs3_client::{BypassReason, SpanItem, SpanRead, SpanRequest};
-use verbs3_protocol::{BlockGeometry, BlockSpan, CacheVerdict, ContentVersion, ObjectKey};
+use verbs3_client::{SpanRead, SpanRequest};
+use verbs3_protocol::{BlockGeometry, BlockSpan, ContentVersion, ObjectKey};
 use verbs3_telemetry::{ActiveTraceSpan, clamp_number};
-use verbs3_ufs::{ObjectStream, ReadObject, RetryAdvice, UfsError};
+use verbs3_ufs::{ReadObject, UfsError};
 
 use super::ObjectReaderInner;
-use super::admission::{BypassPermit, ReadBytesPermit};
-use super::resumption_backoff::ResumptionBackoff;
+use super::fetch_flight::{FetchError, FetchFlight, FlightSource, FlightStep, UfsRest};
 use crate::mount::MountedBucket;
 use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
-
-/// Reason why a body can't go on.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FetchError {
-    #[error("the object was replaced or deleted while it was read")]
-    VersionGone,
-    #[error(transparent)]
-    Ufs(UfsError),
-    #[error(
-        "too many reads past the cache tier are under way; raise gateway.read.bypass_in_flight_max"
-    )]
-    NoPlace,
-}
 
 /// The object and version of a body, and what its reads need.
 #[derive(Clone)]
@@ -75,44 +60,6 @@ pub(super) struct ObjectFetch {
     /// Tells the home that its version is gone, before the body is cut. The next read then sees the
     /// new version.
     telling: Option<BoxFuture<'static, ()>>,
-}
-
-struct FetchFlight {
-    /// Bytes of the object that it still has to give.
-    range: Range<u64>,
-    from: FlightSource,
-    resumption: ResumptionBackoff,
-    /// Bytes that came before it was this flight's turn; no more than the range.
-    early: VecDeque<Bytes>,
-    ended: Option<FlightStep>,
-    /// Trace span from its beginning to its end. In a box, because most reads have none.
-    span: Option<Box<ActiveTraceSpan>>,
-    /// Set for flights that began ahead.
-    _admitted: Option<ReadBytesPermit>,
-}
-
-enum FlightSource {
-    /// Boxed: flights move within their queue, and a span has only one.
-    Tier(Box<SpanRead>),
-    Ufs(UfsRest),
-    /// No source: the last one failed, and the next is asked after a pause.
-    Pause(BoxFuture<'static, ()>),
-}
-
-enum FlightStep {
-    Bytes(Vec<Bytes>),
-    End,
-    /// The rest has to come from the UFS.
-    Bypass(BypassReason),
-    /// The pause is over: ask the tier for the rest.
-    Resume,
-    Failed(FetchError),
-}
-
-/// The rest of a span, read from the UFS.
-enum UfsRest {
-    Opening(BoxFuture<'static, Result<(ObjectStream, BypassPermit), FetchError>>),
-    Streaming { body: BoxStream<'static, Result<Bytes, UfsError>>, _place: BypassPermit },
 }
 
 /// Flights of a body at its beginning: one for the client, and one so that the next bytes are
@@ -302,108 +249,6 @@ impl ObjectFetch {
     }
 }
 
-impl FetchFlight {
-    fn new(
-        range: Range<u64>,
-        read: SpanRead,
-        span: Option<Box<ActiveTraceSpan>>,
-        admitted: Option<ReadBytesPermit>,
-    ) -> Self {
-        let from = FlightSource::Tier(Box::new(read));
-        let resumption = ResumptionBackoff::default();
-        Self {
-            range,
-            from,
-            resumption,
-            early: VecDeque::new(),
-            ended: None,
-            span,
-            _admitted: admitted,
-        }
-    }
-
-    /// Notes in the trace how the bytes came.
-    fn trace_origin(mut self) {
-        let (Some(mut span), origin) = (self.span.take(), self.bytes_origin()) else { return };
-        if let Some((verdict, via)) = origin {
-            span.set_attribute("verbs3.cache", verdict.as_str());
-            span.set_attribute("verbs3.transport", via.as_str());
-        }
-    }
-
-    fn bytes_origin(&self) -> Option<(ReadVerdict, BytesOrigin)> {
-        match &self.from {
-            FlightSource::Tier(read) => read
-                .bytes_origin()
-                .map(|(verdict, kind)| (verdict_of(verdict), BytesOrigin::Tier(kind))),
-            FlightSource::Ufs(_) => Some((ReadVerdict::Bypass, BytesOrigin::Ufs)),
-            FlightSource::Pause(_) => None,
-        }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<FlightStep> {
-        if !self.early.is_empty() {
-            return Poll::Ready(FlightStep::Bytes(std::mem::take(&mut self.early).into()));
-        }
-        match self.ended.take() {
-            Some(step) => Poll::Ready(step),
-            None => self.poll_source(cx),
-        }
-    }
-
-    /// Drives a flight whose turn has not come.
-    fn drive_ahead(&mut self, cx: &mut Context<'_>) {
-        while self.ended.is_none() {
-            match self.poll_source(cx) {
-                Poll::Ready(FlightStep::Bytes(data)) => self.early.extend(data),
-                Poll::Ready(step) => self.ended = Some(step),
-                Poll::Pending => return,
-            }
-        }
-    }
-
-    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<FlightStep> {
-        let step = ready!(match &mut self.from {
-            FlightSource::Tier(read) => read.poll_next(cx).map(|item| match item {
-                SpanItem::Bytes(data) => FlightStep::Bytes(data),
-                SpanItem::End => FlightStep::End,
-                SpanItem::VersionGone => FlightStep::Failed(FetchError::VersionGone),
-                SpanItem::Bypass(reason) => FlightStep::Bypass(reason),
-            }),
-            FlightSource::Ufs(rest) => rest.poll(cx),
-            FlightSource::Pause(pause) => pause.as_mut().poll(cx).map(|()| FlightStep::Resume),
-        });
-        if let FlightStep::Bytes(data) = &step {
-            self.range.start += data.iter().map(|data| data.len() as u64).sum::<u64>();
-            self.resumption.note_progress();
-        }
-        Poll::Ready(step)
-    }
-}
-
-impl UfsRest {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<FlightStep> {
-        loop {
-            match self {
-                Self::Opening(opening) => match opening.as_mut().poll(cx) {
-                    Poll::Ready(Ok((stream, place))) => {
-                        *self = Self::Streaming { body: stream.body, _place: place }
-                    }
-                    Poll::Ready(Err(error)) => return Poll::Ready(FlightStep::Failed(error)),
-                    Poll::Pending => return Poll::Pending,
-                },
-                Self::Streaming { body, .. } => {
-                    return body.poll_next_unpin(cx).map(|item| match item {
-                        Some(Ok(data)) => FlightStep::Bytes(vec![data]),
-                        Some(Err(error)) => FlightStep::Failed(FetchError::from_ufs(error)),
-                        None => FlightStep::End,
-                    });
-                }
-            }
-        }
-    }
-}
-
 impl FetchSubject {
     /// Begins a span of the trace, if the request is traced.
     fn begin_trace_span(&self, bytes: &Range<u64>) -> Option<Box<ActiveTraceSpan>> {
@@ -505,66 +350,11 @@ impl FetchSubject {
     }
 }
 
-impl FetchError {
-    fn from_ufs(error: UfsError) -> Self {
-        let gone = match &error {
-            UfsError::Changed { .. } => true,
-            // The range lies within the version, so a 416 means another version.
-            UfsError::Answer { answer, .. } => matches!(
-                answer.status,
-                StatusCode::PRECONDITION_FAILED
-                    | StatusCode::NOT_FOUND
-                    | StatusCode::RANGE_NOT_SATISFIABLE
-            ),
-            UfsError::Unreachable { .. }
-            | UfsError::Truncated { .. }
-            | UfsError::Untrusted { .. }
-            | UfsError::Throttled { .. } => false,
-        };
-        if gone { Self::VersionGone } else { Self::Ufs(error) }
-    }
-
-    /// Returns whether the rest may come from elsewhere, or from the same store a moment later.
-    fn leaves_other_sources(&self) -> bool {
-        match self {
-            Self::VersionGone => false,
-            Self::NoPlace => true,
-            Self::Ufs(error) => error.retry_advice() == RetryAdvice::Later,
-        }
-    }
-}
-
 fn is_forbidden(error: &UfsError) -> bool {
     error.raw_answer().is_some_and(|answer| answer.status == StatusCode::FORBIDDEN)
-}
-
-pub(super) fn verdict_of(verdict: CacheVerdict) -> ReadVerdict {
-    match verdict {
-        CacheVerdict::Hit => ReadVerdict::Hit,
-        CacheVerdict::Partial => ReadVerdict::Partial,
-        CacheVerdict::Miss => ReadVerdict::Miss,
-    }
 }
 
 fn object_range(geometry: BlockGeometry, span: &BlockSpan) -> Range<u64> {
     let base = u64::from(span.block.0) * u64::from(geometry.block_bytes);
     base + u64::from(span.range.start)..base + u64::from(span.range.end)
-}
-
-#[cfg(test)]
-mod tests {
-    use verbs3_ufs::RawAnswer;
-
-    use super::*;
-
-    #[test]
-    fn a_version_that_is_replaced_or_shorter_or_deleted_is_gone_and_one_that_is_forbidden_is_not() {
-        for (status, gone) in [(404, true), (412, true), (416, true), (403, false), (503, false)] {
-            let status = StatusCode::from_u16(status).unwrap_or_default();
-            let answer =
-                Box::new(RawAnswer { status, headers: http::HeaderMap::new(), body: Bytes::new() });
-            let error = FetchError::from_ufs(UfsError::Answer { ufs: "store".to_owned(), answer });
-            assert_eq!(matches!(error, FetchError::VersionGone), gone, "{status}");
-        }
-    }
 }

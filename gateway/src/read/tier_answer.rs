@@ -12,7 +12,8 @@ use verbs3_client::OpenedObject;
 use verbs3_protocol::{AttributeLease, HeadAttributes, KeyGeneration, OpenObjectReply};
 
 use super::answers;
-use super::object_fetch::{ObjectFetch, verdict_of};
+use super::fetch_flight::verdict_of;
+use super::object_fetch::ObjectFetch;
 use super::request_plan::ReadRequestPlan;
 use crate::request::{BytesOrigin, ReadVerdict};
 
