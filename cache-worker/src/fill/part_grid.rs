@@ -1,7 +1,7 @@
 //! Cuts pages into parts, and decides which reads are served by parts of pages. Pure.
 //!
 //! A page costs four times what a read of 64 KiB wants. So a small read that begins where nothing
-//! is here brings the parts that it wants, and no more. The rest of a page comes once half of it is
+//! is here brings the parts that it wants, and no more. The rest of a page comes once most of it is
 //! wanted, or once a read goes on where another one has ended.
 
 use std::ops::Range;
@@ -110,8 +110,9 @@ impl PartialPage {
         if missing == 0 {
             return AbsentPageFill::WantedParts;
         }
-        let is_half = 2 * (present + missing) > all;
-        match (present, self.goes_on || is_half) {
+        // Two reads of a quarter each are half a page, and a little more by the borders of parts.
+        let is_most = 4 * (present + missing) >= 3 * all;
+        match (present, self.goes_on || is_most) {
             _ if !self.may_fill => AbsentPageFill::WholePage,
             (0, true) => AbsentPageFill::WholePage,
             (_, true) => AbsentPageFill::AllParts,
@@ -152,7 +153,8 @@ mod tests {
     fn an_isolated_read_brings_its_own_parts() {
         assert_eq!(choose(&[], 3..8, false), AbsentPageFill::WantedParts);
         assert_eq!(choose(&[], 3..8, true), AbsentPageFill::WholePage);
-        assert_eq!(choose(&[], 3..12, false), AbsentPageFill::WholePage);
+        assert_eq!(choose(&[], 2..13, false), AbsentPageFill::WantedParts);
+        assert_eq!(choose(&[], 2..14, false), AbsentPageFill::WholePage);
     }
 
     #[test]
@@ -162,12 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_completed_by_a_read_that_goes_on_or_once_half_of_it_is_wanted() {
+    fn a_page_is_completed_by_a_read_that_goes_on_or_once_most_is_wanted() {
         assert_eq!(choose(&[0, 1], 5..8, false), AbsentPageFill::WantedParts);
         assert_eq!(choose(&[0, 1], 2..4, true), AbsentPageFill::AllParts);
-        assert_eq!(choose(&[0, 1, 2, 3], 8..12, false), AbsentPageFill::WantedParts);
-        assert_eq!(choose(&[0, 1, 2, 3], 8..13, false), AbsentPageFill::AllParts);
-        assert_eq!(choose(&[0, 1, 2, 3, 8, 9], 8..11, false), AbsentPageFill::WantedParts);
+        let eight = [0, 1, 2, 3, 4, 5, 6, 7];
+        assert_eq!(choose(&eight, 10..13, false), AbsentPageFill::WantedParts);
+        assert_eq!(choose(&eight, 10..14, false), AbsentPageFill::AllParts);
+        assert_eq!(choose(&eight, 5..11, false), AbsentPageFill::WantedParts);
     }
 
     #[test]

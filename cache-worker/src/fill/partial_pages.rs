@@ -73,7 +73,12 @@ impl PageFiller {
             true => begins + u64::from(bytes.start)..begins + u64::from(bytes.end),
             false => wanted.request_range.clone(),
         };
-        if wanted.replica || wanted.ahead_bytes > 0 || !grid.is_small(read.end - read.start) {
+        if wanted.replica || !grid.is_small(read.end - read.start) {
+            return None;
+        }
+        let follows = self.ends_before(flights, target, grid, wanted.block, bytes.start);
+        // Gateways see sequences from afar: an eighth of random reads of 64 MiB look like one.
+        if wanted.ahead_bytes > 0 && follows {
             return None;
         }
         let former = || {
@@ -84,10 +89,8 @@ impl PageFiller {
         // former owners give whole pages.
         let may_fill =
             target.version.bytes > self.block_bytes() && read.start > 0 && former().is_empty();
-        let is_begin = read.start == begins + u64::from(bytes.start);
-        let goes_on = may_fill
-            && is_begin
-            && self.ends_before(flights, target, grid, wanted.block, bytes.start);
+        // What comes before a later piece of a read is the read itself.
+        let goes_on = follows && read.start == begins + u64::from(bytes.start);
         let block_len = self.geometry.block_len(target.version.bytes, wanted.block);
         Some(SmallRead { grid, block: wanted.block, bytes, block_len, goes_on, may_fill })
     }
