@@ -123,7 +123,8 @@ pub struct WorkerFillSettings {
     /// The least that is filled for a small read at a random offset of a large object: 4KiB to
     /// 64KiB, a power of two and less than `cluster.page`; `"0B"`: a page. Such a read is at most
     /// half a page long and does not go on where another has ended. The rest of the page comes once
-    /// three quarters of it are wanted, or a read goes on.
+    /// three quarters of it are wanted, or a read goes on. Parts are in memory alone: the disk tier
+    /// takes whole pages.
     #[setting(default = "0B", range = "0B"..="64KiB")]
     pub part: ByteSize,
     /// Pages that nobody read for as long are dropped; `"0"`: only when their memory is needed.

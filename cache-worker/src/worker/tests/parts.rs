@@ -175,7 +175,7 @@ async fn a_page_of_which_most_is_wanted_becomes_whole_and_no_byte_comes_twice() 
         assert_eq!(asked(PartFillReason::Alone), 8 * PART);
         assert_eq!(asked(PartFillReason::Rest), 8 * PART);
         assert_eq!((metrics.pages_completed.get(), metrics.page_bytes_completed.get()), (1, PAGE));
-        // The combined checksum is that of the page: the bed compares it with the bytes.
+        // The page's checksum is that of its bytes: the bed compares the two.
         let whole = read_range(&bed, 1, 0..PAGE as u32).await;
         assert_eq!((whole.verdict(), bed.store.body_bytes()), (CacheVerdict::Hit, PAGE));
         drop(whole);
