@@ -77,9 +77,13 @@ impl PageFiller {
         if wanted.replica || !grid.is_small(read.end - read.start) {
             return None;
         }
-        let follows = self.ends_before(flights, target, grid, wanted.block, bytes.start);
+        // What ends where a later piece of a read begins is the read's own.
+        let goes_on = match read.start == begins + u64::from(bytes.start) {
+            true => self.ends_before(flights, target, grid, wanted.block, bytes.start),
+            false => self.is_page_before(target, read.start),
+        };
         // Gateways see sequences from afar: an eighth of random reads of 64 MiB look like one.
-        if wanted.ahead_bytes > 0 && follows {
+        if wanted.ahead_bytes > 0 && goes_on {
             return None;
         }
         let former = || {
@@ -90,8 +94,6 @@ impl PageFiller {
         // former owners give whole pages.
         let may_fill =
             target.version.bytes > self.block_bytes() && read.start > 0 && former().is_empty();
-        // What comes before a later piece of a read is the read itself.
-        let goes_on = follows && read.start == begins + u64::from(bytes.start);
         let block_len = self.geometry.block_len(target.version.bytes, wanted.block);
         Some(SmallRead { grid, block: wanted.block, bytes, block_len, goes_on, may_fill })
     }
@@ -115,6 +117,15 @@ impl PageFiller {
         let next = grid.next_part_start(start - 1);
         self.is_byte_here(flights, target, grid, block, start - 1)
             && !self.is_byte_here(flights, target, grid, block, next)
+    }
+
+    /// Returns whether the page before this byte of the object, or around it, is here as a whole. It
+    /// is where a reader goes through the object.
+    fn is_page_before(&self, target: &FillTarget, byte: u64) -> bool {
+        let Some(before) = byte.checked_sub(1) else { return false };
+        let block = BlockIndex((before / self.block_bytes()) as u32);
+        let page = self.page_at((before % self.block_bytes()) as u32);
+        !self.is_page_absent(&FlightMap::default(), target.digest.page_key(block, page))
     }
 
     /// Returns whether the byte's page or part is here or being filled.

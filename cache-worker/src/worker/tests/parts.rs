@@ -149,6 +149,31 @@ async fn read_ahead_is_for_readers_that_go_on_where_something_ends() {
     assert_eq!((pages(&bed).0, parts(&bed).0), (9, 0));
 }
 
+/// A gateway asks for the two pieces of such a read one after the other. The first is no reason to
+/// read on from the second.
+#[tokio::test]
+async fn a_small_read_over_the_border_of_blocks_does_not_go_on_from_itself() {
+    for is_sequence in [false, true] {
+        let bed = bed();
+        let (block, page) = (BLOCK as u32, PAGE as u32);
+        if is_sequence {
+            read_range(&bed, 1, block - page..block - 32 * KIB).await;
+        }
+        let request_range = 2 * BLOCK - (32 << 10)..2 * BLOCK + (32 << 10);
+        let first = ReadMessage {
+            request_range: request_range.clone(),
+            ..read("k", &large(), 1, block - 32 * KIB..block)
+        };
+        assert_right(&bed.read(first).await, 1, block - 32 * KIB..block);
+        let (ahead_bytes, second) = (3 * page, read("k", &large(), 2, 0..32 * KIB));
+        let got = bed.read(ReadMessage { request_range, ahead_bytes, ..second }).await;
+        assert_right(&got, 2, 0..32 * KIB);
+        wait_for_fills(&bed).await;
+        let wanted = if is_sequence { (5, 0) } else { (0, 4) };
+        assert_eq!((pages(&bed).0, parts(&bed).0), wanted);
+    }
+}
+
 #[tokio::test]
 async fn without_the_setting_every_read_brings_pages() {
     let bed = Bed::new(InProcessMode::Share);
