@@ -82,7 +82,7 @@ impl PageFiller {
             true => self.ends_before(flights, target, grid, wanted.block, bytes.start),
             false => self.is_page_before(target, read.start),
         };
-        // Gateways see sequences from afar: an eighth of random reads of 64 MiB look like one.
+        // Gateways see sequences from afar: some random reads look like one.
         if wanted.ahead_bytes > 0 && goes_on {
             return None;
         }

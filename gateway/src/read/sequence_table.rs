@@ -21,18 +21,21 @@ struct SequenceEntry {
 pub(super) struct SequenceTable {
     entries: Box<[Mutex<SequenceEntry>]>,
     hasher: RandomState,
-    slack_bytes: u64,
+    slack_bytes_max: u64,
 }
 
 /// Reads in order before readahead begins.
 const IN_ORDER_MIN: u8 = 1;
+/// How many reads of its length a read may be before or behind the expected byte: connections that
+/// share a sequence overtake each other. Each read more takes more random reads for a sequence, and
+/// each of these is read ahead in vain.
+const OVERTAKEN_READS: u64 = 8;
 
 impl SequenceTable {
-    /// Makes a table. `slack_bytes`: how far from the expected byte a read may begin, because
-    /// several connections overtake each other.
-    pub(super) fn new(entries: usize, slack_bytes: u64) -> Self {
+    /// Makes a table. `slack_bytes_max`: how far from the expected byte a read may begin at most.
+    pub(super) fn new(entries: usize, slack_bytes_max: u64) -> Self {
         let entries = (0..entries.max(1)).map(|_| Mutex::default()).collect();
-        Self { entries, hasher: RandomState::new(), slack_bytes }
+        Self { entries, hasher: RandomState::new(), slack_bytes_max }
     }
 
     /// Notes a read. Returns `true` if it goes on where others stopped.
@@ -48,7 +51,9 @@ impl SequenceTable {
             *entry = SequenceEntry { tag, next: range.end, in_order: 0 };
             return false;
         }
-        if entry.next.abs_diff(range.start) > self.slack_bytes {
+        let read_bytes = range.end - range.start;
+        let slack_bytes = self.slack_bytes_max.min(OVERTAKEN_READS.saturating_mul(read_bytes));
+        if entry.next.abs_diff(range.start) > slack_bytes {
             (entry.next, entry.in_order) = (range.end, 0);
             return false;
         }
@@ -81,6 +86,19 @@ mod tests {
         assert!(note(2950..3050));
         assert!(!note(50_000..51_000));
         assert!(note(51_000..52_000));
+    }
+
+    #[test]
+    fn small_reads_far_from_each_other_are_no_sequence() {
+        let sequences = SequenceTable::new(8, 4 << 20);
+        let note = |start: u64, bytes: u64| {
+            sequences.note_read(&object("k"), &version("\"e\""), &(start..start + bytes))
+        };
+        assert!(!note(0, 64 << 10));
+        assert!(!note(1 << 20, 64 << 10), "within the most, and 15 reads away");
+        assert!(note((1 << 20) + (320 << 10), 64 << 10), "others are on their way");
+        assert!(note(4 << 20, 1 << 20), "a longer one may have overtaken more");
+        assert!(!note(20 << 20, 1 << 20));
     }
 
     #[test]

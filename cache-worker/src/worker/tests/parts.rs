@@ -123,7 +123,7 @@ async fn reads_that_parts_do_not_suit_bring_whole_pages() {
     }
 }
 
-/// A gateway takes an eighth of random reads for a sequence, so its word alone is not enough.
+/// A gateway takes some random reads for a sequence, so its word alone is not enough.
 #[tokio::test]
 async fn read_ahead_is_for_readers_that_go_on_where_something_ends() {
     let page = PAGE as u32;
