@@ -2,7 +2,7 @@
 # Builds the CoreDNS of tests/kubernetes/dns from the Go module proxy, by the checksums of its go.sum; prints the path of the program.
 set -euo pipefail
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-# shellcheck source=go.sh
+# shellcheck source=tests/testbed/go.sh
 . "$HERE/go.sh"
 source="$HERE/../kubernetes/dns"
 folder="${VERBS3_CACHE_DIR:-$HOME/.cache/verbs3}/coredns-$(cat "$source"/go.* "$source"/main.go | sha256sum | cut -c1-12)"

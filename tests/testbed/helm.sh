@@ -3,7 +3,7 @@
 # has it ready made. Its own go.sum, which the checksum covers, holds all that it is built from.
 set -euo pipefail
 module=helm.sh/helm/v3 version=v3.22.0 sum=h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=
-# shellcheck source=go.sh
+# shellcheck source=tests/testbed/go.sh
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/go.sh"
 
 folder="${VERBS3_CACHE_DIR:-$HOME/.cache/verbs3}/helm-$version"

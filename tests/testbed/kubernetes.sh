@@ -7,7 +7,7 @@
 set -euo pipefail
 module=k8s.io/kubernetes version=v1.34.4 sum=h1:Yy6R4QB8C9kJPp25GFqEvX5XQwY5qzKeqD0Xx6oAcmk=
 staging=v0.34.4
-# shellcheck source=go.sh
+# shellcheck source=tests/testbed/go.sh
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/go.sh"
 
 cached=; if [ "${1:-}" = --cached ]; then cached=1; shift; fi
