@@ -82,7 +82,7 @@ impl PageServer {
             return Ok(bytes);
         }
         self.copy_from_owner(&target, warm.block, pages.clone()).await?;
-        let mut claim = self.warm_claim(&target, warm.block, pages.clone())?;
+        let mut claim = self.warm_claim(&target, warm.block, pages.clone(), false)?;
         for claimed in &claim.units {
             let is_here = match &claimed.source {
                 PageSource::Held(_) | PageSource::Released => true,
@@ -103,7 +103,7 @@ impl PageServer {
                         | PageFillError::OwnerSilent,
                     ) if reclaims < RECLAIMS_MAX => {
                         reclaims += 1;
-                        claim = self.warm_claim(&target, warm.block, page..pages.end)?;
+                        claim = self.warm_claim(&target, warm.block, page..pages.end, false)?;
                         claim.release_pages();
                     }
                     Err(failure) => return Err(failure),
@@ -126,15 +126,7 @@ impl PageServer {
         if self.former.other_owner(target.object.block_slot(block)).is_none() {
             return Ok(());
         }
-        let wanted = PageClaimRequest {
-            block,
-            pages,
-            bytes: None,
-            ahead_bytes: 0,
-            request_range: 0..0,
-            replica: true,
-        };
-        let mut claim = self.filler.claim_pages(target, &wanted)?;
+        let mut claim = self.warm_claim(target, block, pages, true)?;
         claim.release_pages();
         for claimed in &claim.units {
             if let PageSource::Filling { run, index } = &claimed.source {
@@ -157,6 +149,7 @@ impl PageServer {
         target: &Arc<FillTarget>,
         block: BlockIndex,
         pages: Range<u16>,
+        replica: bool,
     ) -> Result<PageClaim, PageFillError> {
         let wanted = PageClaimRequest {
             block,
@@ -164,7 +157,7 @@ impl PageServer {
             bytes: None,
             ahead_bytes: 0,
             request_range: 0..0,
-            replica: false,
+            replica,
         };
         self.filler.claim_pages(target, &wanted)
     }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
@@ -91,7 +91,7 @@ fn obey_conductor<R: BufRead>(
                     send(&AgentMessage::Armed)?;
                     match next()? {
                         Some(ConductorMessage::Start { wait_us }) => {
-                            sleep_precisely(Duration::from_micros(wait_us).min(WAIT_MAX));
+                            std::thread::sleep(Duration::from_micros(wait_us).min(WAIT_MAX));
                             Ok(())
                         }
                         _ => bail!("the conductor did not start the round"),
@@ -106,11 +106,6 @@ fn obey_conductor<R: BufRead>(
         }
     }
     Ok(())
-}
-
-fn sleep_precisely(wait: Duration) {
-    let until = Instant::now() + wait;
-    std::thread::sleep(until.saturating_duration_since(Instant::now()));
 }
 
 impl AgentJob {
