@@ -81,7 +81,7 @@ impl CoordinatorState {
                 }
             };
             let place = places.clone().try_acquire_owned().ok();
-            if place.is_none() && !strangers.displace_guest() {
+            if place.is_none() && !strangers.displace_guest(address.ip()) {
                 tracing::warn!("a connection was closed: coordinator.connections_max are open");
                 continue;
             }

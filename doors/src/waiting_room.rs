@@ -1,8 +1,14 @@
 //! Owns the places of connections whose guests have not proven who they are. When no place is left,
-//! the oldest guest of the busiest address must give way. So strangers only hold places that nobody
+//! a guest of the address with most guests must give way. So strangers only hold places that nobody
 //! else wants, and keep nobody out.
 //!
 //! Knows no socket: it signals a guest that must give way, and the guest's connection ends itself.
+//!
+//! # Who gives way to whom
+//! A guest is left in peace for `grace`, shared among all guests of its address: of ten, each for a
+//! tenth. So whoever fills the room from few addresses would have to come anew far more often than
+//! anybody can. Of those whose time is over, the one that is over it most gives way. Nobody gives
+//! way to a newcomer whose address has as many guests or more, but that address' own guests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -20,8 +26,9 @@ use crate::address_group;
 pub struct RoomLimits {
     pub places_max: usize,
     pub per_address_max: usize,
-    /// A guest younger than this does not give way: the newcomer is refused. Otherwise honest
-    /// guests that come in a crowd would displace each other, and none would get through.
+    /// A guest that is younger does not give way, if it is the only one of its address; see the
+    /// module. Otherwise honest guests that come in a crowd would displace each other, and none
+    /// would get through.
     pub grace: Duration,
 }
 
@@ -66,30 +73,36 @@ impl RoomSeats {
         Some(seat)
     }
 
-    /// Returns the oldest guest of this address group, or, without one, of the group with most
-    /// guests.
-    fn oldest_guest(&self, group: Option<IpAddr>) -> Option<(IpAddr, u64, Instant)> {
-        let (group, seats) = match group {
-            Some(group) => (group, self.by_address.get(&group)?),
-            None => self
-                .by_address
-                .iter()
-                .max_by_key(|(_, seats)| seats.len())
-                .map(|(group, seats)| (*group, seats))?,
+    /// Displaces the oldest guest of one address group, if it has been here for `grace`. Returns
+    /// whether it gave way.
+    fn displace_of_group(&mut self, group: IpAddr, grace: Duration) -> bool {
+        let Some((number, seat)) = self.by_address.get(&group).and_then(BTreeMap::first_key_value)
+        else {
+            return false;
         };
-        seats.first_key_value().map(|(number, seat)| (group, *number, seat.since))
-    }
-
-    /// Displaces the oldest guest. Returns whether a guest gave way.
-    fn displace_oldest(&mut self, group: Option<IpAddr>, grace: Duration) -> bool {
-        let Some((group, number, since)) = self.oldest_guest(group) else { return false };
-        if since.elapsed() < grace {
+        if seat.since.elapsed() < grace {
             return false;
         }
-        if let Some(seat) = self.remove(group, number) {
-            seat.leave.cancel();
-        }
-        true
+        let number = *number;
+        self.displace_guest(group, number)
+    }
+
+    /// Displaces a guest in favour of a newcomer of this address group; see the module. Returns
+    /// whether one gave way.
+    fn displace_for(&mut self, newcomer: IpAddr, grace: Duration) -> bool {
+        let own = self.by_address.get(&newcomer).map_or(0, BTreeMap::len);
+        let overdue = self.by_address.iter().filter_map(|(group, seats)| {
+            let (number, seat) = seats.first_key_value()?;
+            let may_displace = seats.len() > own || *group == newcomer;
+            let shared_age = seat.since.elapsed().saturating_mul(seats.len() as u32);
+            (may_displace && shared_age >= grace).then_some((shared_age, *group, *number))
+        });
+        let Some((_, group, number)) = overdue.max() else { return false };
+        self.displace_guest(group, number)
+    }
+
+    fn displace_guest(&mut self, group: IpAddr, number: u64) -> bool {
+        self.remove(group, number).inspect(|seat| seat.leave.cancel()).is_some()
     }
 }
 
@@ -99,17 +112,20 @@ impl WaitingRoom {
         Arc::new(Self { limits, seats: Mutex::default() })
     }
 
-    /// Gives a newcomer a place. `None`: the room is full of guests that have only just come.
+    /// Gives a newcomer a place. `None`: its address holds all that it may, or the room is full, and
+    /// nobody gives way yet.
     pub fn admit_guest(self: &Arc<Self>, address: IpAddr) -> Option<WaitingGuest> {
-        let group = address_group(address);
+        let (group, grace) = (address_group(address), self.limits.grace);
         let mut seats = self.seats.lock();
         let of_address = seats.by_address.get(&group).map_or(0, BTreeMap::len);
-        let crowded = match () {
-            () if of_address >= self.limits.per_address_max => Some(Some(group)),
-            () if seats.count >= self.limits.places_max => Some(None),
-            () => None,
+        let has_place = match () {
+            () if of_address >= self.limits.per_address_max => {
+                seats.displace_of_group(group, grace)
+            }
+            () if seats.count >= self.limits.places_max => seats.displace_for(group, grace),
+            () => true,
         };
-        if crowded.is_some_and(|whose| !seats.displace_oldest(whose, self.limits.grace)) {
+        if !has_place {
             return None;
         }
         let (number, leave) = (seats.next, CancellationToken::new());
@@ -121,10 +137,10 @@ impl WaitingRoom {
         Some(WaitingGuest { room: self.clone(), group, number, leave })
     }
 
-    /// Displaces one guest for a peer that needs a resource of its connection other than the place
-    /// here.
-    pub fn displace_guest(&self) -> bool {
-        self.seats.lock().displace_oldest(None, self.limits.grace)
+    /// Displaces one guest for a newcomer that needs a resource of its connection other than the
+    /// place here. Returns whether one gave way.
+    pub fn displace_guest(&self, newcomer: IpAddr) -> bool {
+        self.seats.lock().displace_for(address_group(newcomer), self.limits.grace)
     }
 
     /// Returns the number of guests in the room, over all addresses. At most `places_max`.
@@ -137,6 +153,11 @@ impl WaitingGuest {
     /// Waits until the guest must give way. Never returns once the guest was let in.
     pub async fn wait_for_displacement(&self) {
         self.leave.cancelled().await;
+    }
+
+    /// Returns a token that is cancelled when the guest must give way; never, once it was let in.
+    pub fn displacement_token(&self) -> CancellationToken {
+        self.leave.clone()
     }
 
     /// Returns whether the guest must give way.

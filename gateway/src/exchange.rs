@@ -7,14 +7,14 @@ use std::mem;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use prometheus::IntGauge;
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use verbs3_doors::{FairRefusal, KeyShare, KeyShares};
+use tokio_util::sync::CancellationToken;
+use verbs3_doors::{FairRefusal, RoomLimits, WaitingGuest, WaitingRoom};
 use verbs3_ufs::Ufs;
 
 use crate::auth::{AuthIdentity, Tenant};
@@ -118,21 +118,22 @@ impl TenantBounds {
     }
 }
 
-/// Places for requests whose sender is not known yet.
+/// Places for requests whose sender is not known yet. Where all are taken, one gives way, as
+/// connections of strangers do.
 #[derive(Clone)]
 pub(crate) struct RequestPlaces {
-    places: Arc<Semaphore>,
-    by_address: Arc<KeyShares<IpAddr>>,
+    room: Arc<WaitingRoom>,
     taken: IntGauge,
 }
 
 /// One address may hold one part in this many of the places.
 const ADDRESSES_MIN: usize = 4;
+/// How long a stranger's request does not give way, if it is the only one of its address.
+const STRANGER_GRACE: Duration = Duration::from_secs(1);
 
 /// A stranger's place. Dropping it gives it back.
 pub(crate) struct RequestPlace {
-    _permit: OwnedSemaphorePermit,
-    _share: KeyShare<IpAddr>,
+    guest: WaitingGuest,
     taken: IntGauge,
 }
 
@@ -148,16 +149,17 @@ impl RequestPlaces {
     /// Makes the places; `taken` counts those in use. One address may hold a quarter of
     /// `places_max`, rounded up.
     pub fn new(places_max: usize, taken: IntGauge) -> Self {
-        let places = Arc::new(Semaphore::new(places_max.min(Semaphore::MAX_PERMITS)));
-        Self { places, by_address: KeyShares::new(places_max.div_ceil(ADDRESSES_MIN)), taken }
+        let per_address_max = places_max.div_ceil(ADDRESSES_MIN);
+        let limits = RoomLimits { places_max, per_address_max, grace: STRANGER_GRACE };
+        Self { room: WaitingRoom::new(limits), taken }
     }
 
-    /// Takes a place for an address. `None`: all are taken, or this address holds its share.
+    /// Takes a place for an address. `None`: all are taken, or this address holds its share, and
+    /// none gives way yet.
     pub fn take_place_of(&self, address: IpAddr) -> Option<RequestPlace> {
-        let share = self.by_address.take_share(&address)?;
-        let permit = self.places.clone().try_acquire_owned().ok()?;
+        let guest = self.room.admit_guest(address)?;
         self.taken.inc();
-        Some(RequestPlace { _permit: permit, _share: share, taken: self.taken.clone() })
+        Some(RequestPlace { guest, taken: self.taken.clone() })
     }
 }
 
@@ -264,6 +266,12 @@ impl HttpExchange {
     /// Counts the request against the bound on strangers' requests.
     pub fn hold_place(&self, place: RequestPlace) {
         self.places.lock().unproven = Some(place);
+    }
+
+    /// Returns a token that is cancelled when the request must end, so that another stranger gets
+    /// its place. `None`: it holds none of theirs.
+    pub fn displacement_token(&self) -> Option<CancellationToken> {
+        self.places.lock().unproven.as_ref().map(|place| place.guest.displacement_token())
     }
 
     /// Counts the request against no bound: it is over, or what is left of it costs nothing.

@@ -28,7 +28,8 @@ use crate::operations::{BucketLists, OperationCore, RightsJudge, S3Implementatio
 use crate::plain_read::PlainReadRoute;
 use crate::preload::{PreloadJobs, PreloadPathNames, PreloadRoute};
 use crate::read::ObjectReader;
-use crate::settings::GatewaySettings;
+use crate::settings::{GatewaySettings, GatewayStoreProbeSettings};
+use crate::store_probes::start_store_probes;
 use crate::store_rates::StoreRates;
 use crate::tenant_metrics::SharedResource;
 use crate::tenant_places::{SharingRules, TenantPlaces};
@@ -66,6 +67,9 @@ pub struct GatewayService {
     admin_tasks: TaskTracker,
     admin_limits: AdminLimits,
     admin_metrics: Arc<AdminMetrics>,
+    /// Their stores are probed.
+    mounts: MountTable,
+    store_probe: GatewayStoreProbeSettings,
 }
 
 impl GatewayService {
@@ -105,6 +109,7 @@ impl GatewayService {
     ) -> Result<Self, prometheus::Error> {
         let WriteParts { homes, populate } = writes;
         let GatewayParts { mounts, identities, preload, admin_limits, registry } = parts;
+        let probed_mounts = mounts.clone();
         let metrics = Arc::new(GatewayHttpMetrics::new(registry)?);
         let admin_metrics = Arc::new(AdminMetrics::new(registry)?);
         let GatewaySettings { limits, timeouts, .. } = settings;
@@ -253,6 +258,8 @@ impl GatewayService {
             admin_tasks,
             admin_limits,
             admin_metrics,
+            mounts: probed_mounts,
+            store_probe: settings.store_probe.clone(),
         })
     }
 
@@ -271,9 +278,12 @@ impl GatewayService {
         self.lending.open_socket()
     }
 
-    /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun.
+    /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun. Stores
+    /// are probed from now on, so that `/readyz` can tell of those that are silent.
     pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<ReadinessCheck>) {
         readiness.push(ReadinessCheck::until_shutdown(self.stop.clone()));
+        let (settings, tasks) = (&self.store_probe, &self.admin_tasks);
+        readiness.push(start_store_probes(&self.mounts, settings, tasks, &self.stop_admin));
         let (registry, stop) = (self.registry.clone(), self.stop_admin.clone());
         let (limits, metrics) = (self.admin_limits, self.admin_metrics.clone());
         let admin = AdminEndpoints { registry, readiness, stop, limits, metrics };

@@ -74,7 +74,7 @@ impl GatewayLending {
                 &rules,
                 metrics.memory_bytes.clone(),
             ),
-            known: Arc::new(KnownConnections::default()),
+            known: Arc::new(KnownConnections::for_connections(usize::MAX)),
             // The server shows them.
             unproven: IntGauge::new("unproven", "not shown")?,
         };

@@ -20,6 +20,7 @@ pub mod read;
 pub mod request;
 mod s3_errors;
 mod settings;
+mod store_probes;
 mod store_rates;
 mod tenant_metrics;
 mod tenant_places;

@@ -67,6 +67,9 @@ pub struct GatewaySettings {
     /// How long clients are waited for.
     #[setting(table)]
     pub timeouts: GatewayTimeoutsSettings,
+    /// How it is learned whether stores answer.
+    #[setting(table)]
+    pub store_probe: GatewayStoreProbeSettings,
     /// How objects are read.
     #[setting(table)]
     pub read: GatewayReadSettings,
@@ -94,6 +97,20 @@ pub struct GatewayTlsSettings {
     /// Private key in PEM.
     #[setting(example = "/etc/verbs3/tls.key")]
     pub key: Option<PathBuf>,
+}
+
+/// The `[gateway.store_probe]` table.
+#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayStoreProbeSettings {
+    /// A store that has answered no request for so long is asked for the head of a bucket. `"0s"`:
+    /// requests of clients alone show whether it answers.
+    #[setting(default = "30s", range = "0"..="1h")]
+    pub every: TimePeriod,
+    /// `/readyz` is 503 while a store has been silent for longer. `"0s"`: it stays 200, and names
+    /// the store, since what is cached is served all the same.
+    #[setting(default = "0s", range = "0"..="1d")]
+    pub unready_after: TimePeriod,
 }
 
 /// The `[gateway.limits]` table. What goes over a bound gets 503 SlowDown (or its own S3 code),
@@ -222,7 +239,7 @@ pub struct GatewayTimeoutsSettings {
     pub turn_wait: TimePeriod,
     /// How long after its last request a tenant counts as active, so that others leave it the
     /// reserve.
-    #[setting(default = "1m", range = "0s"..="1h")]
+    #[setting(default = "1m", range = "0"..="1h")]
     pub tenant_active: TimePeriod,
     /// How far a client's clock may be off, as S3 has it.
     #[setting(default = "15m", range = "1s"..="1d")]

@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -75,6 +76,8 @@ struct TransportPeerInner {
     /// time.
     changed: Notify,
     tasks: TaskTracker,
+    /// Where the peer was made; `None` outside of any runtime.
+    runtime: Option<Handle>,
     over: CancellationToken,
 }
 
@@ -87,7 +90,7 @@ enum ConnectionChoice {
 impl TransportPeer {
     /// Makes a peer that is reached by the best working one of `transports` that it has, too. One
     /// of them is tcp. Each one of kind verbs is one rail of this host, in the order of the rails.
-    /// Connects on first use, not here.
+    /// Connects on first use, not here, on the runtime where it was made.
     pub fn new(
         name: impl Into<String>,
         address: PeerAddress,
@@ -247,6 +250,7 @@ impl TransportPeerInner {
             state: Mutex::new(state),
             changed: Notify::new(),
             tasks: TaskTracker::new(),
+            runtime: Handle::try_current().ok(),
             over: CancellationToken::new(),
         })
     }
@@ -330,6 +334,13 @@ impl TransportPeerInner {
             Some(error) => error.clone(),
             None => self.unreachable_error(UnreachableCause::Closed),
         })
+    }
+
+    /// Returns the runtime of this peer's tasks and connections: the one where the peer was made,
+    /// and only without one the caller's. The runtime that opens a connection drives it, and a
+    /// caller's may be one thread's, or end before the peer.
+    fn task_runtime(&self) -> Handle {
+        self.runtime.clone().unwrap_or_else(Handle::current)
     }
 
     fn unreachable_error(&self, cause: UnreachableCause) -> TransportError {

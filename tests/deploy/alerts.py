@@ -75,6 +75,8 @@ SCENARIOS: dict[str, tuple[list[Change], int, int]] = {
     "Verbs3OpenWritesGrow": ([("verbs3_worker_open_writes", {"instance": "127.0.0.1:9401"}, "0+100x120")], 45, 1),
     "Verbs3StoreFails": ([("verbs3_ufs_requests_total", {"instance": "127.0.0.1:9401", "outcome": "unreachable"}, STEADY)], 45, 1),
     "Verbs3CircuitOpen": ([("verbs3_ufs_circuit_state", {"instance": "127.0.0.1:9401"}, "0+0x30 2+0x90")], 45, 1),
+    "Verbs3StoreSilent": ([("verbs3_ufs_reachable", {"ufs": "store", "instance": "127.0.0.1:9001"}, "1+0x30 0+0x90"),
+                           ("verbs3_gateway_requests_in_flight", {"instance": "127.0.0.1:9001"}, "1+0x120")], 45, 1),
     "Verbs3UfsAnswersRefused": ([("verbs3_ufs_answers_refused_total", {"ufs": "store", "reason": "untrusted"}, BEGINS)], 33, 1),
     "Verbs3UfsThrottled": ([("verbs3_ufs_throttled_total", {"instance": "127.0.0.1:9401"}, "0+0x30 1+0x90")], 33, 1),
     # The clock of promtool begins at 0.

@@ -65,7 +65,7 @@ pub enum UfsError {
 /// Reason why a UFS gave no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum NoAnswerCause {
-    #[error("no answer within {} ms (first_byte_max)", .0.as_millis())]
+    #[error("no answer within {} ms (ufs.deadlines.first_byte)", .0.as_millis())]
     FirstByte(Duration),
     /// The circuit is open: the UFS was not asked.
     #[error(

@@ -20,6 +20,7 @@ mod retry_budget;
 pub mod s3;
 mod settings;
 mod store_location;
+mod store_reachability;
 pub mod trace_propagation;
 mod ufs;
 
@@ -32,4 +33,5 @@ pub use settings::{
     UfsLimitsSettings, UfsRetriesSettings, UfsSettings,
 };
 pub use store_location::StoreLocation;
+pub use store_reachability::StoreSilence;
 pub use ufs::{RandomSource, Ufs, s3_request};

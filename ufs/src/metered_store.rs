@@ -1,8 +1,8 @@
 //! Owns the metering of a store: requests by outcome, bytes both ways, seconds to the first byte of
-//! reads. Changes nothing.
+//! reads, and whether it answers at all. Changes nothing.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use prometheus::IntCounter;
@@ -13,9 +13,11 @@ use s3s::{S3, S3Error, S3Request, S3Response, S3Result};
 use crate::metrics::{ReadOperation, RequestOutcome, StoreOperation, UfsMetrics};
 use crate::operations::every_operation;
 use crate::raw_answer::{RemoteFailure, remote_failure};
+use crate::store_reachability::{StoreReachability, StoreSilence};
 
 pub(crate) struct MeteredStore {
     metrics: UfsMetrics,
+    reachability: StoreReachability,
     inner: Arc<dyn S3>,
 }
 
@@ -35,7 +37,31 @@ impl Drop for RequestCounter<'_> {
 
 impl MeteredStore {
     pub(crate) fn new(metrics: UfsMetrics, inner: Arc<dyn S3>) -> Self {
-        Self { metrics, inner }
+        metrics.reachable.set(1);
+        Self { metrics, reachability: StoreReachability::default(), inner }
+    }
+
+    /// Returns the store's silence, if the last request got no answer.
+    pub(crate) fn current_silence(&self) -> Option<StoreSilence> {
+        self.reachability.current_silence(Instant::now())
+    }
+
+    /// Returns whether the store has answered within this time.
+    pub(crate) fn has_answered_within(&self, period: Duration) -> bool {
+        self.reachability.has_answered_within(period, Instant::now())
+    }
+
+    /// Notes that a request sent at `sent` was given up without an answer.
+    pub(crate) fn note_silence(&self, sent: Instant, reason: String) {
+        if self.reachability.note_silence(sent, Instant::now(), reason) {
+            self.metrics.reachable.set(0);
+        }
+    }
+
+    fn note_answer(&self) {
+        if self.reachability.note_answer(Instant::now()) {
+            self.metrics.reachable.set(1);
+        }
     }
 
     async fn count_request<T>(
@@ -45,8 +71,13 @@ impl MeteredStore {
     ) -> S3Result<S3Response<T>> {
         let metrics = &self.metrics;
         let mut count = RequestCounter { metrics, op, outcome: RequestOutcome::Abandoned };
+        let sent = Instant::now();
         let result = call.await;
         count.outcome = result.as_ref().err().map_or(RequestOutcome::Ok, request_outcome);
+        match result.as_ref().err().and_then(remote_failure) {
+            Some(RemoteFailure::NoAnswer(reason)) => self.note_silence(sent, reason.clone()),
+            _ => self.note_answer(),
+        }
         result
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct UfsMetrics {
     /// 0 closed, 1 half open, 2 open.
     #[metric("verbs3_ufs_circuit_state")]
     pub circuit: IntGauge,
+    /// 1 where the UFS answered the last request, with an error too; 0 where no answer came.
+    pub reachable: IntGauge,
     /// 1 where the UFS answered the last ranged read with the whole object.
     pub ignores_range: IntGauge,
     /// Seconds from sending a read or head to its answer's headers.

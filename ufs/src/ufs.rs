@@ -3,6 +3,8 @@
 //!
 //! Everything else goes to the store itself, through [`Ufs::s3_store`].
 
+mod probing;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -41,6 +43,7 @@ struct UfsInner {
     settings: UfsSettings,
     store_name: String,
     metrics: UfsMetrics,
+    metered: Arc<MeteredStore>,
     s3: Arc<dyn S3>,
     places: Arc<Semaphore>,
     circuit: Mutex<CircuitBreaker>,
@@ -81,12 +84,13 @@ impl Ufs {
         let circuit = Mutex::new(CircuitBreaker::new(settings.circuit));
         let budget = Mutex::new(settings.retries.make_budget());
         let metrics = metrics_of_ufs(&settings.name);
-        let s3 = Arc::new(MeteredStore::new(metrics.clone(), s3));
+        let metered = Arc::new(MeteredStore::new(metrics.clone(), s3));
         let shared = UfsInner {
             store_name: settings.store_name(),
             settings,
             metrics,
-            s3,
+            s3: metered.clone(),
+            metered,
             places,
             circuit,
             budget,
@@ -336,9 +340,10 @@ impl UfsInner {
         &self,
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> Result<(S3Response<T>, Option<RawAnswer>), UfsError> {
-        let deadline = self.settings.deadlines.first_byte.0;
+        let (sent, deadline) = (Instant::now(), self.settings.deadlines.first_byte.0);
         let Ok((result, raw)) = tokio::time::timeout(deadline, observe_answer(call)).await else {
             let cause = NoAnswerCause::FirstByte(deadline);
+            self.metered.note_silence(sent, cause.to_string());
             return Err(UfsError::Unreachable { ufs: self.settings.name.clone(), cause });
         };
         match result {

@@ -51,8 +51,9 @@ pub struct TierSettings {
     #[setting(default = 100_000, range = 0..=10_000_000)]
     pub leases_max: u32,
     /// Longest object whose bytes are held beside the lease on its attributes, so that a read of it
-    /// asks nobody; `"0B"` holds none. Not more than `open_landing`.
-    #[setting(default = "64KiB", range = "0B"..="256KiB")]
+    /// asks nobody; `"0B"` holds none. Above 64 KiB, an object is held from its second read on. One
+    /// that is longer than `open_landing` never comes whole, and is not held.
+    #[setting(default = "256KiB", range = "0B"..="256KiB")]
     pub small_object_max: ByteSize,
     /// Memory of all such objects, shared by tenants; beyond it, those that were not read lately
     /// make room.

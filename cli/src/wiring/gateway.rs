@@ -28,6 +28,7 @@ use super::{
     cluster_geometry, coordinator_client, followers, map_arena, mounts, relay, stores, tier,
 };
 use crate::process::RunningProcess;
+use crate::reactor_threads::ReactorThreads;
 
 /// Who knows no worker after so long is told so: more than an election and a join take.
 const WORKERS_WITHIN: Duration = Duration::from_secs(10);
@@ -99,8 +100,9 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         admin_limits: admin_limits(&process),
         registry: &registry,
     };
-    // Connections to workers belong to whoever opens them, so clients have no threads to themselves.
-    let serving = serve_gateway(&gateway, parts, tier, Vec::new(), exported).await?;
+    let reactors = ReactorThreads::for_process(&process)?;
+    let serving =
+        serve_gateway(&gateway, parts, tier, reactors.runtime_handles(), exported).await?;
     let reporting = coordinator_client::build_client(&cluster).map(|client| {
         let name = format!("{}:{}", host_name(), serving.listen.port());
         ActivityReporter::new(client, registry.clone(), ActivityRole::Gateway, name)
@@ -120,11 +122,12 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         reporting.await.context("the reports for the console ended badly")?;
     }
     ways.shutdown().await;
+    reactors.shutdown();
     followed.shutdown().await
 }
 
-/// Binds both addresses and serves; connections of clients by `threads`, if there are any. The tier
-/// is the gateway's from here on.
+/// Binds both addresses and serves, connections of clients by `threads`. The tier is the gateway's
+/// from here on.
 pub async fn serve_gateway(
     config: &GatewaySettings,
     parts: GatewayParts<'_>,

@@ -184,7 +184,6 @@ fn check_tier(tier: &TierSettings, cluster: &ClusterSettings, findings: &mut Che
         announce_deadline,
         relay_after,
         relays_max,
-        small_object_max,
         rest_min,
         rest_max,
         ..
@@ -199,15 +198,6 @@ fn check_tier(tier: &TierSettings, cluster: &ClusterSettings, findings: &mut Che
         findings.add_error(
             at("open_landing"),
             format!("{open_landing} is more than one block (cluster.block is {})", cluster.block),
-        );
-    }
-    if small_object_max > open_landing {
-        findings.add_error(
-            at("small_object_max"),
-            format!(
-                "{small_object_max} is more than open_landing ({open_landing}): such an object \
-                would never come whole"
-            ),
         );
     }
     if hedge_after >= first_progress {

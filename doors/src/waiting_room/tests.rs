@@ -56,11 +56,50 @@ async fn guests_that_have_just_come_are_left_in_peace() {
     let room = room(2, 1, Duration::from_secs(1));
     let first = room.admit_guest(address(1)).unwrap();
     let _second = room.admit_guest(address(2)).unwrap();
-    assert!(room.admit_guest(address(3)).is_none() && !room.displace_guest());
+    assert!(room.admit_guest(address(3)).is_none() && !room.displace_guest(address(3)));
     tokio::time::advance(Duration::from_secs(1)).await;
     let waiting = tokio::spawn(async move { first.wait_for_displacement().await });
     assert!(room.admit_guest(address(1)).is_some());
     waiting.await.unwrap();
+}
+
+/// Two that come again and again, or one beside others that only hold, kept all others out.
+#[tokio::test(start_paused = true)]
+async fn few_addresses_keep_nobody_out_however_often_they_come() {
+    let second = Duration::from_secs(1);
+    for refreshing in [1, 2, 3] {
+        let room = room(60, 24, second);
+        let mut held: Vec<WaitingGuest> = Vec::new();
+        for last in 1..=3 {
+            held.extend((0..20).filter_map(|_| room.admit_guest(address(last))));
+        }
+        for step in 0..500_u32 {
+            tokio::time::advance(second / 200).await;
+            // 200 newcomers a second, and an honest one each quarter.
+            let last = 1 + (step % refreshing) as u8;
+            held.retain(|guest| !guest.is_displaced());
+            held.extend(room.admit_guest(address(last)));
+            if step % 50 == 49 {
+                let honest = room.admit_guest(address(9)).expect("a newcomer gets in");
+                tokio::time::advance(second / 100).await;
+                held.extend(room.admit_guest(address(last)));
+                assert!(!honest.is_displaced(), "it has had no time");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_gives_way_to_an_address_that_has_more() {
+    let room = room(4, 3, Duration::ZERO);
+    let honest = room.admit_guest(address(1)).unwrap();
+    let crowd: Vec<_> = (0..3).map(|_| room.admit_guest(address(2)).unwrap()).collect();
+    tokio::time::advance(Duration::from_secs(100)).await;
+    for _ in 0..10 {
+        drop(room.admit_guest(address(2)).unwrap());
+    }
+    assert!(!honest.is_displaced());
+    assert!(crowd.iter().any(WaitingGuest::is_displaced));
 }
 
 proptest! {

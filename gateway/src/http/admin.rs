@@ -47,7 +47,7 @@ impl Default for AdminLimits {
 /// One condition of readiness: a name, and a check that says why it does not hold.
 pub struct ReadinessCheck {
     name: &'static str,
-    check: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+    check: Box<dyn Fn() -> Result<Option<String>, String> + Send + Sync>,
 }
 
 impl ReadinessCheck {
@@ -56,6 +56,15 @@ impl ReadinessCheck {
     pub fn new(
         name: &'static str,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self::with_notice(name, move || check().map(|()| None))
+    }
+
+    /// Makes a condition like [`ReadinessCheck::new`]. Where it holds, it may have a notice all the
+    /// same, which is shown after the name.
+    pub fn with_notice(
+        name: &'static str,
+        check: impl Fn() -> Result<Option<String>, String> + Send + Sync + 'static,
     ) -> Self {
         Self { name, check: Box::new(check) }
     }
@@ -139,23 +148,27 @@ impl AdminEndpoints {
                 Err(error) => text_response(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             },
             "/healthz" => text_response(StatusCode::OK, "ok\n".to_owned()),
-            "/readyz" => {
-                let failed: Vec<String> = self
-                    .readiness
-                    .iter()
-                    .filter_map(|readiness| {
-                        (readiness.check)().err().map(|why| format!("{}: {why}\n", readiness.name))
-                    })
-                    .collect();
-                match failed.is_empty() {
-                    true => text_response(StatusCode::OK, "ready\n".to_owned()),
-                    false => text_response(StatusCode::SERVICE_UNAVAILABLE, failed.concat()),
-                }
-            }
+            "/readyz" => self.answer_readiness(),
             _ => text_response(
                 StatusCode::NOT_FOUND,
                 "known are /metrics, /healthz and /readyz\n".to_owned(),
             ),
+        }
+    }
+
+    /// Says which conditions fail; where all hold, which have a notice.
+    fn answer_readiness(&self) -> Response<Full<Bytes>> {
+        let (mut failed, mut notices) = (String::new(), String::new());
+        for ReadinessCheck { name, check } in &self.readiness {
+            match check() {
+                Ok(None) => {}
+                Ok(Some(notice)) => notices.push_str(&format!("{name}: {notice}\n")),
+                Err(why) => failed.push_str(&format!("{name}: {why}\n")),
+            }
+        }
+        match failed.is_empty() {
+            true => text_response(StatusCode::OK, format!("ready\n{notices}")),
+            false => text_response(StatusCode::SERVICE_UNAVAILABLE, failed + &notices),
         }
     }
 }

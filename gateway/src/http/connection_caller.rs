@@ -156,7 +156,7 @@ mod tests {
     fn caller(room: &Arc<WaitingRoom>) -> Arc<ConnectionCaller> {
         let address = Ipv4Addr::LOCALHOST.into();
         let gauge = IntGauge::new("unproven", "unproven").unwrap();
-        let known = Arc::new(KnownConnections::default());
+        let known = Arc::new(KnownConnections::for_connections(usize::MAX));
         ConnectionCaller::new(address, room.admit_guest(address).unwrap(), gauge, known)
     }
 

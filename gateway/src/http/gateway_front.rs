@@ -92,15 +92,19 @@ impl GatewayFront {
         let mut response = match self.admit_request(&request, &exchange) {
             Ok(()) => match &foreign {
                 Some(CrossOriginRequest { bucket, page: None }) => {
-                    Box::pin(self.answer_preflight(bucket, request.headers(), &exchange)).await
+                    let answering = self.answer_preflight(bucket, request.headers(), &exchange);
+                    self.answer_unless_displaced(&exchange, answering).await
                 }
                 Some(CrossOriginRequest { page: Some(_), .. }) | None => {
                     let span = debug_span!("request", id = %exchange.cx.request_id());
                     let answering = self.answer_request(request, &exchange, &ending.method, scheme);
-                    let answered = if span.is_disabled() {
-                        answering.await
+                    let answered = if !span.is_disabled() {
+                        let answering = answering.instrument(span);
+                        self.answer_unless_displaced(&exchange, answering).await
+                    } else if exchange.displacement_token().is_some() {
+                        self.answer_unless_displaced(&exchange, answering).await
                     } else {
-                        Box::pin(answering.instrument(span)).await
+                        answering.await
                     };
                     exchange.drop_body();
                     answered
@@ -115,14 +119,17 @@ impl GatewayFront {
             && self.may_look_up(&exchange)
         {
             let asker = asker_of(&exchange);
-            Box::pin(self.cors.decorate_answer(
+            let decorating = Box::pin(self.cors.decorate_answer(
                 bucket,
                 asker,
                 origin,
                 &ending.method,
                 response.headers_mut(),
-            ))
-            .await;
+            ));
+            match exchange.displacement_token() {
+                Some(displaced) => drop(displaced.run_until_cancelled(decorating).await),
+                None => decorating.await,
+            }
         }
         write_references(&mut response, exchange.operation_name());
         self.complete_answer(&mut response, &mut ending);
@@ -190,6 +197,24 @@ impl GatewayFront {
             exchange.hold_place(place.ok_or_else(slow_down)?);
         }
         Ok(())
+    }
+
+    /// Answers a request, or refuses it once it has to end in favour of another stranger's.
+    async fn answer_unless_displaced(
+        &self,
+        exchange: &HttpExchange,
+        answering: impl Future<Output = HttpResponse>,
+    ) -> HttpResponse {
+        let answering = Box::pin(answering);
+        let Some(displaced) = exchange.displacement_token() else { return answering.await };
+        match displaced.run_until_cancelled(answering).await {
+            Some(answer) => answer,
+            None => {
+                exchange.release_places();
+                self.metrics.count_denial(DenialReason::Unproven);
+                answer_of(slow_down())
+            }
+        }
     }
 
     /// Returns whether an answer may wait for the bucket's CORS configuration. If too many

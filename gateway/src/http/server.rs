@@ -168,7 +168,7 @@ impl HttpServer {
             builder,
             connections,
             strangers: WaitingRoom::new(room),
-            known: Arc::new(KnownConnections::default()),
+            known: Arc::new(KnownConnections::for_connections(limits.connections_max as usize)),
             by_address: KeyShares::new(limits.connections_per_address_max as usize),
             proof_max: timeouts.proof.0,
             idle_max: timeouts.header.0,
@@ -257,7 +257,7 @@ struct ConnectionAdmission {
 fn admit_connection(shared: &HttpServerInner, address: IpAddr) -> Option<ConnectionAdmission> {
     let share = shared.by_address.take_share(&address_group(address))?;
     let permit = shared.connections.clone().try_acquire_owned().ok();
-    let has_place = permit.is_some() || shared.strangers.displace_guest();
+    let has_place = permit.is_some() || shared.strangers.displace_guest(address);
     let guest = shared.strangers.admit_guest(address)?;
     // Last, so that nobody known gives way to a stranger who is refused anyway.
     if !has_place && !shared.known.displace_idle() {

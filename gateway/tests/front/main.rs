@@ -20,6 +20,7 @@ mod oddities;
 mod passing;
 mod populating;
 mod preload;
+mod readiness;
 mod remote;
 mod rights;
 mod signing;

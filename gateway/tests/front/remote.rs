@@ -1,6 +1,8 @@
 //! The same over a network: the UFS behind the gateway is an S3 endpoint (another gateway, over a
 //! local store). What is cut here must leave nothing there.
 
+use std::net::SocketAddr;
+
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use verbs3_settings::ConfigSecret;
@@ -19,14 +21,7 @@ pub async fn stages() -> (Stage, Stage) {
 /// The same, with another gateway behind.
 async fn stages_with(behind: impl FnOnce(&mut Setup)) -> (Stage, Stage) {
     let behind = Stage::start_with(behind).await;
-    let mut settings = UfsSettings::with_name("remote");
-    settings.endpoint = Some(format!("http://{}", behind.address));
-    settings.region = REGION.to_owned();
-    settings.credentials.kind = CredentialsKind::Static;
-    settings.credentials.access_key_id = Some(ACCESS_KEY.to_owned());
-    settings.credentials.secret_access_key = Some(ConfigSecret::new(SECRET_KEY));
-    let store = connect_store(&settings).await.unwrap();
-    let ufs = Ufs::new(store, settings);
+    let ufs = store_at("remote", behind.address, |_| {}).await;
     let front = Stage::start_with(|setup| {
         // Both buckets are called data, so that nothing is renamed on the first.
         setup.mounts =
@@ -34,6 +29,22 @@ async fn stages_with(behind: impl FnOnce(&mut Setup)) -> (Stage, Stage) {
     })
     .await;
     (front, behind)
+}
+
+/// The store at an address.
+pub async fn store_at(
+    name: &str,
+    address: SocketAddr,
+    change: impl FnOnce(&mut UfsSettings),
+) -> Ufs {
+    let mut settings = UfsSettings::with_name(name);
+    settings.endpoint = Some(format!("http://{address}"));
+    settings.region = REGION.to_owned();
+    settings.credentials.kind = CredentialsKind::Static;
+    settings.credentials.access_key_id = Some(ACCESS_KEY.to_owned());
+    settings.credentials.secret_access_key = Some(ConfigSecret::new(SECRET_KEY));
+    change(&mut settings);
+    Ufs::new(connect_store(&settings).await.unwrap(), settings)
 }
 
 fn put(path: &str, bytes: usize) -> Request {

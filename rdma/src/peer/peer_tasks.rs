@@ -52,7 +52,7 @@ impl TransportPeerInner {
         self: &Arc<Self>,
         attempt: impl Future<Output = ConnectResult> + Send + 'static,
     ) -> ConnectAttempt {
-        let task = self.tasks.spawn(attempt);
+        let task = self.tasks.spawn_on(attempt, &self.task_runtime());
         let panicked = self.unreachable_error(UnreachableCause::Panicked);
         async move { task.await.unwrap_or(Err(panicked)) }.boxed().shared()
     }
@@ -153,7 +153,7 @@ impl TransportPeerInner {
         state.learning = true;
         let inner = self.clone();
         // Ends like `connect_first`.
-        self.tasks.spawn(async move {
+        let learn = async move {
             let told = inner.over_tcp().await;
             let mut state = inner.state.lock();
             state.learning = false;
@@ -165,7 +165,8 @@ impl TransportPeerInner {
             }
             drop(state);
             inner.changed.notify_one();
-        });
+        };
+        self.tasks.spawn_on(learn, &self.task_runtime());
     }
 
     fn lane_connected(
@@ -235,7 +236,7 @@ impl TransportPeerInner {
 
     fn keep_up(self: &Arc<Self>, state: &mut WayChoice) {
         if !std::mem::replace(&mut state.kept_up, true) {
-            self.tasks.spawn(self.clone().run_upkeep());
+            self.tasks.spawn_on(self.clone().run_upkeep(), &self.task_runtime());
         }
     }
 

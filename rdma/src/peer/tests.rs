@@ -4,6 +4,7 @@
 
 mod bed;
 mod failing;
+mod threads;
 
 use super::*;
 use crate::metrics::PeerTrouble;

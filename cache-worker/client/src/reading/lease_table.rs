@@ -50,6 +50,9 @@ const KEPT: Duration = Duration::from_secs(60);
 /// home's.
 const DRIFT: u32 = 10;
 
+/// Longest object that is held at its first read, in bytes.
+const HELD_AT_ONCE_MAX: u64 = 64 << 10;
+
 /// A clock that returns the time since this host was started, sleep included.
 pub type TierBootClock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
@@ -254,7 +257,8 @@ impl TierLeaseTable {
 
     /// Returns the bytes to hold beside a new lease. Those that the answer brought, if they are the
     /// whole object; else those of `known`, if they are of the same version. What is held already
-    /// is not copied again.
+    /// is not copied again. A longer object is held once it is read again: of many that are read
+    /// once each, a copy would cost much and serve nobody.
     fn small_object(
         &self,
         known: Option<&LeasedAttributes>,
@@ -267,6 +271,9 @@ impl TierLeaseTable {
             return None;
         }
         let known = known.filter(|known| known.attributes.version == *version);
+        if known.is_none() && version.bytes > HELD_AT_ONCE_MAX {
+            return None;
+        }
         let place = known.and_then(|known| known.small.as_ref());
         // No part of an object is as long as the object.
         if data.iter().map(|data| data.len() as u64).sum::<u64>() != version.bytes {

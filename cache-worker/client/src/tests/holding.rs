@@ -6,11 +6,11 @@ use super::writing::volume;
 use super::*;
 use crate::OpenRequest;
 use std::sync::atomic::Ordering;
-use verbs3_protocol::{ByteRange, WriteOutcome};
+use verbs3_protocol::{ByteRange, ObjectKey, WriteOutcome};
 
 const WHOLE: Option<ByteRange> = Some(ByteRange::All);
 /// The longest object that is held.
-const LONGEST: u64 = 64 << 10;
+const LONGEST: u64 = 256 << 10;
 
 /// Bytes of a version of a home's object.
 fn bytes_of(version: u64, range: std::ops::Range<u64>) -> Vec<u8> {
@@ -73,6 +73,24 @@ async fn an_object_over_the_limit_is_not_held() {
     assert!(read(&tier, WHOLE).await == bytes_of(1, 0..LONGEST + 1));
     assert_eq!((opens_asked(&a), tier.asker.metrics.small_objects.get()), (4, 0));
     tier.shutdown().await;
+}
+
+/// Many objects that are read once each are not copied.
+#[tokio::test]
+async fn a_longer_object_is_held_from_its_second_read_on() {
+    for (bytes, held_after) in [(64 << 10, 1), ((64 << 10) + 1, 2)] {
+        let home = home_of(bytes);
+        let (tier, a) = leased(&home).await;
+        let mut request = asking(&tier, WHOLE);
+        request.object = Arc::new(ObjectKey { key: "other".into(), ..(*request.object).clone() });
+        for read in 1..=3 {
+            assert!(read_of(&tier, &request).await == bytes_of(1, 0..bytes));
+            let is_held = i64::from(read >= held_after);
+            assert_eq!(tier.asker.metrics.small_objects.get(), is_held, "{bytes} bytes, {read}");
+            assert_eq!(opens_asked(&a), 2 + read.min(held_after));
+        }
+        tier.shutdown().await;
+    }
 }
 
 #[tokio::test]

@@ -62,13 +62,6 @@ fn gateway_problems() {
         &["gateway.tier.hedge_after: 5s is not shorter than first_progress (2s): no hedge would \
             ever be sent"],
     );
-    let small = "tier = { open_landing = \"128KiB\", small_object_max = \"256KiB\" }";
-    let small_pages = GOOD.replacen("[cluster]", "[cluster]\npage = \"64KiB\"", 1);
-    assert_eq!(
-        findings(&small_pages.replacen("[gateway]", &gateway(small), 1), BOTH),
-        ["gateway.tier.small_object_max: 256KiB is more than open_landing (128KiB): such an \
-            object would never come whole"]
-    );
     // Of use with coordinators alone, and a matter of them alone.
     let in_vain = "tier = { announce_deadline = \"500ms\" }";
     broken_by("[gateway]", in_vain, &[]);

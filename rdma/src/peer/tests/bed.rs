@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::runtime::Id as RuntimeId;
 
 use super::super::*;
 use super::{Shm, Tcp, Verbs};
@@ -25,6 +26,8 @@ pub struct Line {
 #[derive(Default)]
 struct Watch {
     asked: Mutex<Vec<TransportWays>>,
+    /// The runtime of each attempt.
+    opened_on: Mutex<Vec<RuntimeId>>,
     delay: Mutex<Duration>,
     served: AtomicUsize,
     away: AtomicBool,
@@ -80,6 +83,10 @@ impl Line {
         self.watch.asked.lock().clone()
     }
 
+    pub fn opened_on(&self) -> Vec<RuntimeId> {
+        self.watch.opened_on.lock().clone()
+    }
+
     pub fn connects(&self) -> usize {
         self.watch.asked.lock().len()
     }
@@ -102,6 +109,7 @@ impl PeerTransport for Fake {
 
     async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
         self.watch.asked.lock().push(peer.ways.clone());
+        self.watch.opened_on.lock().push(Handle::current().id());
         let delay = *self.watch.delay.lock();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
