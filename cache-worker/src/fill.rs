@@ -95,9 +95,9 @@ pub(crate) struct PageFiller {
     disk: Option<Arc<DiskTier>>,
     digests: KeyedDigester,
     former: Arc<FormerOwners>,
-    /// Versions whose first block was taken over before anybody asked for the object here, by the
-    /// object's hash.
-    taken_over: quick_cache::sync::Cache<u64, VersionDigest>,
+    /// Versions of which pages of the first block came before anybody asked for the object here, by
+    /// the object's hash: taken over from a former owner, or written through a gateway.
+    unasked_versions: quick_cache::sync::Cache<u64, VersionDigest>,
     geometry: BlockGeometry,
     /// How pages are cut into parts; `None`: they are not.
     pub(crate) parts: Option<PartGrid>,
@@ -185,7 +185,9 @@ impl PageFiller {
             disk,
             digests,
             former,
-            taken_over: quick_cache::sync::Cache::new(settings.neighbours.hot_blocks_max as usize),
+            unasked_versions: quick_cache::sync::Cache::new(
+                settings.neighbours.hot_blocks_max as usize,
+            ),
             geometry,
             parts: PartGrid::new(geometry, fill.part),
             flights: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -237,14 +239,14 @@ impl PageFiller {
         self.memory.holds_page(key) || self.is_on_disk(key)
     }
 
-    /// Returns whether some version of the object has this page of block 0 on disk, or was taken
-    /// over. Pages in memory can't be found by object. Few of them outlive their version's
+    /// Returns whether some version of the object has this page of block 0 on disk, or came
+    /// unasked. Pages in memory can't be found by object. Few of them outlive their version's
     /// attributes for long.
     pub(crate) fn may_hold(&self, object: &ObjectKey, page: u16) -> bool {
         let object = self.digests.any_version(object);
         self.disk.as_ref().is_some_and(|disk| disk.knows_object_page(object, page))
             || self
-                .taken_over
+                .unasked_versions
                 .get(&object)
                 .is_some_and(|version| self.holds_first_page(version, page))
     }
@@ -299,8 +301,8 @@ impl PageFiller {
                 Some(rate) => rate.take_bytes(party, first).await,
                 None => false,
             };
-            // All take these in this order, so nobody waits for who waits for it. The store's turn
-            // comes last: checks of an idle store must not wait for fills of a slow one.
+            // A fixed order, so there is no deadlock. The store's turn comes last: checks of an
+            // idle store must not wait for fills of a slow one.
             let turn = self.turns.take_permit(party, 1, began).await?;
             let bytes = self.kibibytes.take_permit(party, kibibytes, began).await?;
             let store_turns = self.store_turns.turns_of(ufs);

@@ -133,18 +133,18 @@ impl MemoryTier {
     /// Returns the page, if it is held. Counts as a use.
     #[cfg(test)]
     pub(crate) fn get(&self, key: PageKey, now_s: u32) -> Option<CachedPage> {
-        self.get_to_save(key, now_s, TenantAccount::NOBODY).map(|(page, _)| page)
+        self.use_page(key, now_s, TenantAccount::NOBODY).map(|(page, _)| page)
     }
 
     /// Returns the page, if it is held, and the evidence for writing it to disk, if it isn't there.
     /// Counts as a use by that account.
-    pub(crate) fn get_to_save(
+    pub(crate) fn use_page(
         &self,
         key: PageKey,
         now_s: u32,
         user: TenantAccount,
     ) -> Option<(CachedPage, Option<SaveEvidence>)> {
-        self.page_shard(key).lock().get(key, now_s, user)
+        self.page_shard(key).lock().use_page(key, now_s, user)
     }
 
     /// Returns the page, if it is held, without counting a use: for a worker that takes it over,

@@ -44,7 +44,7 @@ impl PageFiller {
             return;
         }
         let now_s = self.clock.now().as_secs();
-        if let Some((kept, _)) = self.memory.get_to_save(key, now_s, target.account) {
+        if let Some((kept, _)) = self.memory.use_page(key, now_s, target.account) {
             self.offer_to_disk(
                 target,
                 block,

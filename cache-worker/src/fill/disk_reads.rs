@@ -24,7 +24,7 @@ use crate::tenants::TenantAccount;
 impl PageFiller {
     /// Reads a run from the disk. Pages that the disk can't give come from the UFS, into the same
     /// memory. For a run of the disk alone they fail.
-    pub(super) async fn promote_run(
+    pub(super) async fn read_run_from_disk(
         self: &Arc<Self>,
         target: &Arc<FillTarget>,
         block: BlockIndex,

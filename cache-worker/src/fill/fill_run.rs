@@ -48,8 +48,8 @@ impl RunPageMemory {
 
 /// The present state of a page in a run.
 pub(crate) enum PageFillState {
-    /// The cell, and its number of readable bytes.
-    Some(CellReader, u32),
+    /// It is being filled: its cell, and how many bytes can be read.
+    Readable(CellReader, u32),
     /// The page was completed and kept in memory. If it is not there, it was evicted since.
     Kept,
 }
@@ -90,6 +90,17 @@ impl FillRunOrigin {
     /// Returns whether the bytes prove that the UFS has this version now.
     pub(crate) fn is_ufs(self) -> bool {
         self == Self::Ufs
+    }
+
+    /// Chooses where a page comes from that is neither in memory nor being filled: this worker's
+    /// disk, the UFS or, for a replica's readers, the owner.
+    pub(super) fn choose_origin(on_disk: bool, replica: bool) -> Self {
+        match (on_disk, replica) {
+            (true, false) => Self::Disk,
+            (true, true) => Self::DiskAlone,
+            (false, false) => Self::Ufs,
+            (false, true) => Self::Owner,
+        }
     }
 
     /// Returns whether the pages come from this worker's own disk, so that the tier has them
@@ -194,7 +205,7 @@ impl PageFillRun {
     pub(crate) fn page_state(&self, index: usize) -> Option<PageFillState> {
         let slot = self.pages[index].slot.lock();
         match &slot.cell {
-            Some(cell) => Some(PageFillState::Some(cell.clone(), cell.written_bytes() as u32)),
+            Some(cell) => Some(PageFillState::Readable(cell.clone(), cell.written_bytes() as u32)),
             None => slot.kept.then_some(PageFillState::Kept),
         }
     }
@@ -209,7 +220,7 @@ impl PageFillRun {
         let page = &self.pages[index];
         let _waiting = PageWaiterGuard::new(page);
         let enough = || match self.page_state(index) {
-            Some(PageFillState::Some(_, there)) if there < bytes => None,
+            Some(PageFillState::Readable(_, there)) if there < bytes => None,
             filled => filled,
         };
         let mut progress = self.progress.subscribe();

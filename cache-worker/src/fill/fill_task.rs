@@ -38,7 +38,7 @@ impl PageFiller {
             let filled = match run.origin {
                 FillRunOrigin::Ufs => filler.fill_run(&target, block, &run, &mut following).await,
                 FillRunOrigin::Disk | FillRunOrigin::DiskAlone => {
-                    filler.promote_run(&target, block, &run).await
+                    filler.read_run_from_disk(&target, block, &run).await
                 }
                 FillRunOrigin::Owner => filler.take_from_owner(&target, block, &run).await,
                 // Readers that have joined meanwhile ask again, and then get the pages from the
@@ -181,7 +181,7 @@ impl PageFiller {
             let bytes = page.bytes as usize;
             let Some(cell) = self.memory.allocate_cell(bytes, urgency, target.account) else {
                 let failure = match urgency {
-                    // A reader that joined since asks again, and is then served before the reserve.
+                    // A reader that joined meanwhile retries, and may then use the reserve.
                     MemoryUrgency::Ahead => PageFillError::Abandoned,
                     MemoryUrgency::Demand if run.is_following() => PageFillError::Abandoned,
                     MemoryUrgency::Demand => {

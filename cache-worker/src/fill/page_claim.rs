@@ -67,9 +67,19 @@ pub(crate) struct PageClaimRequest {
     /// The bytes of the object that the reader has said it goes through, beginning with or before
     /// these pages. Empty: these pages alone.
     pub(crate) request_range: Range<u64>,
-    /// The reader is a replica of a hot block. Missing pages are requested from the owner only, and
-    /// nothing is read ahead.
+    /// The reader is a replica of a hot block, or is warmed beside the owner. Missing pages are
+    /// requested from the owner only, and nothing is read ahead.
     pub(crate) replica: bool,
+}
+
+impl PageSource {
+    /// Returns how a page was found, as metrics count it.
+    fn page_found(&self) -> PageFound {
+        match self {
+            Self::Filling { .. } => PageFound::Joined,
+            Self::Held(_) | Self::Released => PageFound::Hit,
+        }
+    }
 }
 
 impl PageClaim {
@@ -157,6 +167,40 @@ impl PageFiller {
         Ok(PageClaim { units, _interests: interests })
     }
 
+    /// Looks up what a claim wants. Pages that are not here are claimed by their parts where that
+    /// is enough.
+    fn find_units(
+        &self,
+        flights: &FlightMap,
+        target: &FillTarget,
+        wanted: &PageClaimRequest,
+    ) -> UnitsFound {
+        let mut found = UnitsFound::default();
+        let mut small_read = None;
+        for page in wanted.pages.clone() {
+            let unit = self.unit_of_page(target, wanted.block, page);
+            if let Some(source) = self.find_source(flights, target, wanted.block, &unit) {
+                self.metrics.pages[source.page_found()].inc();
+                found.wanted.push((unit, Some(source)));
+                continue;
+            }
+            let small_read =
+                small_read.get_or_insert_with(|| self.plan_small_read(flights, target, wanted));
+            let is_cut = small_read.as_ref().is_some_and(|small_read| {
+                self.find_parts(flights, target, &unit, small_read, &mut found)
+            });
+            if !is_cut {
+                let on_disk = self.disk.as_ref().is_some_and(|disk| disk.look_up_page(unit.key));
+                let page_found = if on_disk { PageFound::Disk } else { PageFound::Missed };
+                self.metrics.pages[page_found].inc();
+                let origin = FillRunOrigin::choose_origin(on_disk, wanted.replica);
+                found.missing.push(MissingUnit { unit, origin, ahead: false });
+                found.wanted.push((unit, None));
+            }
+        }
+        found
+    }
+
     /// Returns whether a page is neither here, on disk, nor being filled.
     pub(super) fn is_page_absent(&self, flights: &FlightMap, key: PageKey) -> bool {
         !flights.contains_key(&key) && !self.memory.holds_page(key) && !self.is_on_disk(key)
@@ -223,7 +267,7 @@ impl PageFiller {
         unit: &FillUnit,
     ) -> Option<PageSource> {
         let now_s = self.clock.now().as_secs();
-        if let Some((held, unsaved)) = self.memory.get_to_save(unit.key, now_s, target.account) {
+        if let Some((held, unsaved)) = self.memory.use_page(unit.key, now_s, target.account) {
             if let Some(unsaved) = unsaved {
                 self.offer_to_disk(target, block, self.page_at(unit.start), &held, unsaved);
             }
@@ -276,26 +320,6 @@ impl PageFiller {
         self.metrics.pages_ahead.inc_by((missing.len() - before) as u64);
     }
 
-    /// Chooses whether the page comes from this worker's disk, from the UFS, or from the owner.
-    /// Counts.
-    pub(super) fn origin_of(
-        &self,
-        target: &FillTarget,
-        wanted: &PageClaimRequest,
-        page: u16,
-    ) -> FillRunOrigin {
-        let on_disk = self
-            .disk
-            .as_ref()
-            .is_some_and(|disk| disk.look_up_page(target.digest.page_key(wanted.block, page)));
-        if on_disk {
-            self.metrics.pages[PageFound::Disk].inc();
-            return if wanted.replica { FillRunOrigin::DiskAlone } else { FillRunOrigin::Disk };
-        }
-        self.metrics.pages[PageFound::Missed].inc();
-        if wanted.replica { FillRunOrigin::Owner } else { FillRunOrigin::Ufs }
-    }
-
     /// Splits missing units (ascending) into runs of adjacent ones of one kind and origin, none
     /// longer than one request may be.
     fn split_into_runs(&self, missing: &[MissingUnit]) -> Vec<Arc<PageFillRun>> {
@@ -320,6 +344,7 @@ impl PageFiller {
         missing.chunk_by(adjoins).flat_map(chunks).collect()
     }
 
+    /// Returns the whole page as a unit to fill.
     pub(super) fn unit_of_page(
         &self,
         target: &FillTarget,
@@ -333,6 +358,11 @@ impl PageFiller {
             start: u32::from(page) * self.geometry.page_bytes,
             bytes: self.geometry.page_len(block_len, PageIndex(page)),
         }
+    }
+
+    /// Returns the page that holds a byte of a block.
+    pub(super) fn page_at(&self, byte: u32) -> u16 {
+        (byte / self.geometry.page_bytes) as u16
     }
 
     pub(super) fn register_run(flights: &mut FlightMap, run: &Arc<PageFillRun>) {

@@ -26,7 +26,7 @@ impl PageFiller {
         if block.0 == 0 {
             // The object's attributes are not known here. A request for them should not bring the
             // bytes.
-            self.taken_over.insert(self.digests.any_version(&target.object), target.digest);
+            self.unasked_versions.insert(self.digests.any_version(&target.object), target.digest);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::memory::{CachedPage, MemoryUrgency, SaveEvidence};
 use crate::metrics::{PageFound, PartFillReason};
 
 /// A small read, for which parts of pages will do.
-struct SmallRead {
+pub(super) struct SmallRead {
     grid: PartGrid,
     block: BlockIndex,
     /// The wanted bytes of the block.
@@ -30,39 +30,8 @@ struct SmallRead {
 }
 
 impl PageFiller {
-    /// Looks up what a claim wants. Pages that are not here are claimed by their parts where that is
-    /// enough.
-    pub(super) fn find_units(
-        &self,
-        flights: &FlightMap,
-        target: &FillTarget,
-        wanted: &PageClaimRequest,
-    ) -> UnitsFound {
-        let mut found = UnitsFound::default();
-        let mut small_read = None;
-        for page in wanted.pages.clone() {
-            let unit = self.unit_of_page(target, wanted.block, page);
-            if let Some(source) = self.find_source(flights, target, wanted.block, &unit) {
-                self.count_found(&source);
-                found.wanted.push((unit, Some(source)));
-                continue;
-            }
-            let small_read =
-                small_read.get_or_insert_with(|| self.plan_small_read(flights, target, wanted));
-            let is_cut = small_read.as_ref().is_some_and(|small_read| {
-                self.find_parts(flights, target, &unit, small_read, &mut found)
-            });
-            if !is_cut {
-                let origin = self.origin_of(target, wanted, page);
-                found.missing.push(MissingUnit { unit, origin, ahead: false });
-                found.wanted.push((unit, None));
-            }
-        }
-        found
-    }
-
     /// Returns what of a claim may be served by parts of pages; `None`: nothing.
-    fn plan_small_read(
+    pub(super) fn plan_small_read(
         &self,
         flights: &FlightMap,
         target: &FillTarget,
@@ -77,12 +46,13 @@ impl PageFiller {
         if wanted.replica || !grid.is_small(read.end - read.start) {
             return None;
         }
-        // What ends where a later piece of a read begins is the read's own.
+        // Data that ends where a later span of this read begins was brought by this same read, so
+        // it does not show a sequence.
         let goes_on = match read.start == begins + u64::from(bytes.start) {
             true => self.ends_before(flights, target, grid, wanted.block, bytes.start),
             false => self.is_page_before(target, read.start),
         };
-        // Gateways see sequences from afar: some random reads look like one.
+        // A gateway only guesses that reads are sequential. What is here has to show it, too.
         if wanted.ahead_bytes > 0 && goes_on {
             return None;
         }
@@ -149,7 +119,7 @@ impl PageFiller {
 
     /// Claims the wanted parts of a page that is neither in memory nor being filled. Returns false,
     /// and claims nothing, if the page is filled as a whole, or comes from disk.
-    fn find_parts(
+    pub(super) fn find_parts(
         &self,
         flights: &FlightMap,
         target: &FillTarget,
@@ -209,14 +179,6 @@ impl PageFiller {
         }
         self.metrics.pages[verdict].inc();
         true
-    }
-
-    fn count_found(&self, source: &PageSource) {
-        let found = match source {
-            PageSource::Filling { .. } => PageFound::Joined,
-            PageSource::Held(_) | PageSource::Released => PageFound::Hit,
-        };
-        self.metrics.pages[found].inc();
     }
 
     /// Returns the units that an answered request of these bytes of a block fills: its pages, or
@@ -355,10 +317,5 @@ impl PageFiller {
             FillUnitKind::Page => unit.key,
             FillUnitKind::Part => target.digest.page_key(block, self.page_at(unit.start)),
         }
-    }
-
-    /// Returns the page that holds a byte of a block.
-    pub(super) fn page_at(&self, byte: u32) -> u16 {
-        (byte / self.geometry.page_bytes) as u16
     }
 }

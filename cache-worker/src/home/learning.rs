@@ -86,7 +86,7 @@ impl AttributeHome {
         let arrived = times.now;
         let right = self.standing.to_answer(open.epoch, open.object.home_slot(), times);
         let right = right.map_err(|denied| ServeRefusal::for_denial(denied, open.epoch))?;
-        // What ends a doubt makes void first. So doubts are looked at before what is void.
+        // Ending a doubt adds an invalidation first, so read doubts before invalidations.
         let hash = open.object.hash();
         let doubted = self.coherence.doubted_age(&open.object, hash);
         let right = right.limit_to_age(self.voids.latest_age(&open.object, arrived));
@@ -225,7 +225,7 @@ impl AttributeHome {
     /// have to be renewed.
     fn plan_check(&self, opening: &OpenOperation, generation: KeyGeneration) -> AttributeCheckPlan {
         let filler = &self.fetcher.filler;
-        let get = open_plan::get(opening.want, filler.extent, filler.parts)
+        let get = open_plan::plan_first_bytes(opening.want, filler.extent, filler.parts)
             .filter(|_| opening.bytes_max > 0)
             .filter(|FirstBytesPlan { range, .. }| {
                 let page = (range.start() / u64::from(self.checks.geometry.page_bytes)) as u16;

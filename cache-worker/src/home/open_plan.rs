@@ -9,8 +9,9 @@ use crate::fill::{PartGrid, RequestExtent};
 
 /// Plans the bytes to get together with the attributes. Returns `None` if the wanted bytes begin in
 /// another block, or if their start depends on the length.
+///
 /// Small reads within a large object ask for `parts` of pages, where pages have some.
-pub(crate) fn get(
+pub(crate) fn plan_first_bytes(
     want: Option<ByteRange>,
     extent: RequestExtent,
     parts: Option<PartGrid>,
@@ -71,14 +72,14 @@ mod tests {
 
     fn range(want: Option<ByteRange>) -> Option<RangeInclusive<u64>> {
         let extent = RequestExtent::new(GEOMETRY, &WorkerFillSettings::default());
-        get(want, extent, None).map(|plan| plan.range)
+        plan_first_bytes(want, extent, None).map(|plan| plan.range)
     }
 
     #[test]
     fn a_whole_object_is_asked_as_its_first_block() {
         for want in [Some(ByteRange::All), from(0, None)] {
             let extent = RequestExtent::new(GEOMETRY, &WorkerFillSettings::default());
-            let plan = get(want, extent, None).unwrap();
+            let plan = plan_first_bytes(want, extent, None).unwrap();
             assert_eq!((plan.range, plan.to_end), (0..=BLOCK - 1, true));
         }
     }

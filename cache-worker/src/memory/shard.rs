@@ -112,7 +112,7 @@ impl MemoryTierShard {
         self.lists.iter().map(bytes).sum()
     }
 
-    pub(super) fn get(
+    pub(super) fn use_page(
         &mut self,
         key: PageKey,
         now_s: u32,

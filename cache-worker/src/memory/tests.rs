@@ -71,8 +71,8 @@ fn parts_count_apart_from_pages_and_never_go_to_disk() {
     assert_eq!(memory.held_totals(), (1, PAGE as u64));
     assert_eq!(memory.part_totals(), (2, (16 << 10) + 5000));
     for _ in 0..4 {
-        assert!(memory.get_to_save(key(0), 0, NOBODY).unwrap().1.is_some());
-        assert!(memory.get_to_save(key(1), 0, NOBODY).unwrap().1.is_none());
+        assert!(memory.use_page(key(0), 0, NOBODY).unwrap().1.is_some());
+        assert!(memory.use_page(key(1), 0, NOBODY).unwrap().1.is_none());
     }
     memory.drop_part(key(1));
     memory.drop_part(key(1));
@@ -294,13 +294,13 @@ fn a_page_that_two_use_counts_once_and_stays_when_the_first_leaves() {
     let (memory, tenants) = shared_memory();
     let [first, second] = ["first", "second"].map(|name| tenant(&tenants, name, 0));
     (0..2).for_each(|number| assert!(fill_for(&memory, number, first)));
-    memory.get_to_save(key(0), 0, second);
+    memory.use_page(key(0), 0, second);
     let held = |account| tenants.held_bytes(TenantTier::Memory, account) / PAGE as u64;
     assert_eq!((held(first), held(second)), (1, 1), "it counts for who holds less");
     let scan = tenant(&tenants, "scan", 200);
     tenant(&tenants, "second", 200);
     tenants.look_over(200);
-    memory.get_to_save(key(1), 200, second);
+    memory.use_page(key(1), 200, second);
     assert_eq!((held(first), held(second)), (0, 2));
     (100..500).for_each(|number| assert!(fill_for(&memory, number, scan)));
     assert!((0..2).all(|number| memory.holds_page(key(number))));
@@ -343,7 +343,7 @@ fn an_account_pays_for_the_cells_of_its_pages() {
     assert!(fill_bytes_for(&memory, 0, 1, one));
     let held = |account| tenants.held_bytes(TenantTier::Memory, account);
     assert_eq!(held(one), memory.page_arena().arena_usage().leased_bytes);
-    memory.get_to_save(key(0), 0, other);
+    memory.use_page(key(0), 0, other);
     memory.give_up(key(0));
     assert_eq!((held(one), held(other)), (0, 0));
 }

@@ -1,5 +1,5 @@
-//! Turns the pages of one span into parts of a reply. Pages that are here are sent at once, the
-//! rest as they come.
+//! Turns the pages of one span into the chunks of a reply. Pages that are here are sent at once,
+//! the rest as they come.
 //!
 //! A waiting reader keeps only the page that it waits for. The pages after it are looked up again
 //! when they are reached, and filled again if they were evicted meanwhile.
@@ -20,14 +20,14 @@ use crate::fill::{
 use crate::memory::CachedPage;
 use crate::metrics::BusyReason;
 
-/// Bytes of a first part that is not a whole page. Enough that a part's cost is small beside it;
+/// Bytes of a first chunk that is not a whole page. Enough that a chunk's cost is small beside it;
 /// few enough that the client's first byte does not wait for a whole page of a slow store.
-const FIRST_PART_BYTES: u32 = 32 << 10;
+const FIRST_CHUNK_BYTES: u32 = 32 << 10;
 
 /// How often one read claims evicted pages again. Beyond that, memory is too short for it.
 const RECLAIMS_MAX: usize = 8;
 
-/// The reader that turns a span into reply parts.
+/// The reader that turns a span into the chunks of a reply.
 pub(crate) struct BlockSpanReader<'a> {
     pages: &'a PageServer,
     target: Arc<FillTarget>,
@@ -56,7 +56,7 @@ pub(crate) struct BlockSpanWant {
     pub(crate) request_range: Range<u64>,
 }
 
-/// The bytes of one reply part.
+/// The bytes of one message of a reply.
 pub(crate) struct SpanReplyChunk {
     pub(crate) piece: BlockPiece,
     /// Offset from the start of the span.
@@ -64,10 +64,11 @@ pub(crate) struct SpanReplyChunk {
     pub(crate) data: Vec<Bytes>,
 }
 
-/// The available part of a page.
+/// What of a page can be sent now.
 enum PageAvailability {
     Whole(CachedPage),
-    Some(CellReader, u32),
+    /// It is being filled: its cell, and how many bytes can be read.
+    Readable(CellReader, u32),
     Nothing,
     /// The page was evicted.
     Lost,
@@ -179,7 +180,7 @@ impl<'a> BlockSpanReader<'a> {
             self.claim.release_pages();
             let (place, bytes) = self.unit_at(self.at);
             let enough = match self.at == self.range.start {
-                true => bytes.end.min(bytes.start + FIRST_PART_BYTES),
+                true => bytes.end.min(bytes.start + FIRST_CHUNK_BYTES),
                 false => bytes.end,
             };
             let PageSource::Filling { run, index } = &self.claim.units[place].source else {
@@ -202,7 +203,7 @@ impl<'a> BlockSpanReader<'a> {
                 }
                 Err(failure) => return Err(failure),
                 // The bytes come from the awaited cell, which is surely there. A lookup could fail.
-                Ok(PageFillState::Some(cell, there)) => {
+                Ok(PageFillState::Readable(cell, there)) => {
                     let end = bytes.end.min(there);
                     let mut chunk = self.begin_chunk();
                     self.push_bytes(&mut chunk, &cell, bytes.start..end, None);
@@ -245,11 +246,11 @@ impl<'a> BlockSpanReader<'a> {
                     let whole = is_page && bytes == (0..page.bytes);
                     self.push_bytes(&mut chunk, &page.cell, bytes, whole.then_some(page.checksum));
                 }
-                PageAvailability::Some(cell, there) if there >= bytes.end => {
+                PageAvailability::Readable(cell, there) if there >= bytes.end => {
                     self.push_bytes(&mut chunk, &cell, bytes, None)
                 }
-                PageAvailability::Some(cell, there) => {
-                    if self.at == self.range.start && there >= bytes.start + FIRST_PART_BYTES {
+                PageAvailability::Readable(cell, there) => {
+                    if self.at == self.range.start && there >= bytes.start + FIRST_CHUNK_BYTES {
                         self.push_bytes(&mut chunk, &cell, bytes.start..there, None);
                     }
                     break;
@@ -276,7 +277,9 @@ impl<'a> BlockSpanReader<'a> {
             PageSource::Held(page) => PageAvailability::Whole(page.clone()),
             PageSource::Released => looked_up(),
             PageSource::Filling { run, index } => match run.page_state(*index) {
-                Some(PageFillState::Some(cell, there)) => PageAvailability::Some(cell, there),
+                Some(PageFillState::Readable(cell, there)) => {
+                    PageAvailability::Readable(cell, there)
+                }
                 Some(PageFillState::Kept) => looked_up(),
                 None => PageAvailability::Nothing,
             },

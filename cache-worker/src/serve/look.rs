@@ -49,7 +49,7 @@ impl CacheWorker {
         let now = times.now;
         let right = self.home.standing.to_answer(look.epoch, object.home_slot(), times).ok()?;
         let (hash, coherence) = (object.hash(), &self.home.coherence);
-        // What ends a doubt makes void first. So doubts are looked at before what is void.
+        // Ending a doubt adds an invalidation first, so read doubts before invalidations.
         let doubted = coherence.doubted_age(object, hash);
         let right = right.limit_to_age(self.home.voids.latest_age(object, now));
         let age = AttributeMaxAge::from_ms(look.attributes_age_ms_max).limit_to_right(right);
