@@ -90,6 +90,12 @@ impl PlainReadRoute {
         }
     }
 
+    /// Returns the mount that answers for a bucket's objects. `None`: there is none, or it is not
+    /// cached.
+    pub fn cached_mount(&self, bucket: &str) -> Option<Arc<MountedBucket>> {
+        self.core.mounts.resolve_bucket(bucket).filter(|mount| mount.cached)
+    }
+
     async fn answer_proven(
         &self,
         proven: ProvenRead<'_>,

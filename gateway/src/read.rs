@@ -53,7 +53,7 @@ use sequence_table::SequenceTable;
 use store_heads::StoreHeads;
 use store_open::HedgedOpenOutcome;
 pub(crate) use tier_answer::TierAnswer;
-use tier_answer::{FoundObject, ReadyObject, TierBody, describe_object};
+use tier_answer::{FoundObject, JudgedObject, ReadyObject, TierBody, describe_object};
 
 /// Reads objects through the tier.
 #[derive(Clone)]
@@ -82,12 +82,6 @@ impl ObjectReaderInner {
 /// Most opens of one read: the first, and repeats because the version was gone before its first
 /// byte was sent.
 const OPENS_MAX: usize = 3;
-
-enum ReadOpenOutcome {
-    Object(ReadyObject),
-    /// The tier can't help.
-    Bypass,
-}
 
 impl ObjectReader {
     /// Makes a reader. Fails if a metric's name is taken in the registry.
@@ -143,8 +137,8 @@ impl ObjectReader {
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let if_range = if_range.as_ref();
         if !cx.has_tier_declined()
-            && let Some(ask) = ReadRequestPlan::of_get(&input, mount, if_range)
-            && let Some(answer) = self.get_from_tier(cx, mount, &ask).await?
+            && let Some(plan) = ReadRequestPlan::of_get(&input, mount, if_range)
+            && let Some(answer) = self.get_from_tier(cx, mount, &plan).await?
         {
             let TierAnswer { bytes, content_range, headers, body } = answer;
             let output = GetObjectOutput {
@@ -165,38 +159,33 @@ impl ObjectReader {
         &self,
         cx: &Arc<RequestContext>,
         mount: &Arc<MountedBucket>,
-        ask: &ReadRequestPlan,
+        plan: &ReadRequestPlan,
     ) -> S3Result<Option<TierAnswer>> {
-        let first_bytes = self.first_bytes(ask);
+        let first_bytes = self.first_bytes(plan);
         let Some(mut admitted) = self.shared.admission.admit_bytes(cx, first_bytes).await else {
             self.shared.metrics.slow_downs.inc();
             return Err(answers::slow_down("too many bytes are in flight"));
         };
-        let mut opened = match self
-            .open_object(cx, mount, ask, Some(ask.range.unwrap_or(ByteRange::All)))
-            .await?
-        {
-            ReadOpenOutcome::Object(opened) => opened,
-            ReadOpenOutcome::Bypass => {
-                cx.note_tier_declined();
-                return Ok(None);
-            }
+        let want = Some(plan.range.unwrap_or(ByteRange::All));
+        let Some(mut object) = self.open_object(cx, mount, plan, want).await? else {
+            cx.note_tier_declined();
+            return Ok(None);
         };
-        let bytes = opened.extent.end - opened.extent.start;
-        if let Some(held) = opened.take_held() {
-            return Ok(Some(describe_object(ask, opened, Some(TierBody::Held(held)))));
+        let bytes = object.extent.end - object.extent.start;
+        if let Some(held) = object.take_held() {
+            return Ok(Some(describe_object(plan, object, Some(TierBody::Held(held)))));
         }
         admitted.resize_permit(cx, bytes.min(u64::from(self.shared.block_geometry().block_bytes)));
         let body = AssembledBody {
             shared: self.shared.clone(),
             cx: cx.clone(),
-            ready: mem::take(&mut opened.ready),
-            fetch: opened.fetch.take().map(Mutex::new),
+            ready: mem::take(&mut object.ready),
+            fetch: object.fetch.take().map(Mutex::new),
             remaining: bytes,
             _admitted: admitted,
         };
         let body = TierBody::Assembled(body.into_blob());
-        Ok(Some(describe_object(ask, opened, Some(body))))
+        Ok(Some(describe_object(plan, object, Some(body))))
     }
 
     /// Answers a HEAD. `input` has the client's bucket and key.
@@ -207,8 +196,8 @@ impl ObjectReader {
         input: HeadObjectInput,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         if !cx.has_tier_declined()
-            && let Some(ask) = ReadRequestPlan::of_head(&input, mount)
-            && let Some(answer) = self.head_from_tier(cx, mount, &ask).await?
+            && let Some(plan) = ReadRequestPlan::of_head(&input, mount)
+            && let Some(answer) = self.head_from_tier(cx, mount, &plan).await?
         {
             let output = HeadObjectOutput {
                 accept_ranges: Some(ACCEPT_RANGES.to_owned()),
@@ -226,22 +215,19 @@ impl ObjectReader {
         &self,
         cx: &Arc<RequestContext>,
         mount: &Arc<MountedBucket>,
-        ask: &ReadRequestPlan,
+        plan: &ReadRequestPlan,
     ) -> S3Result<Option<TierAnswer>> {
-        let opened = match self.open_object(cx, mount, ask, None).await? {
-            ReadOpenOutcome::Object(opened) => opened,
-            ReadOpenOutcome::Bypass => {
-                cx.note_tier_declined();
-                return Ok(None);
-            }
+        let Some(object) = self.open_object(cx, mount, plan, None).await? else {
+            cx.note_tier_declined();
+            return Ok(None);
         };
-        Ok(Some(describe_object(ask, opened, None)))
+        Ok(Some(describe_object(plan, object, None)))
     }
 
     /// Returns the bytes to admit before anything is asked: the first landing.
-    fn first_bytes(&self, ask: &ReadRequestPlan) -> u64 {
+    fn first_bytes(&self, plan: &ReadRequestPlan) -> u64 {
         let open = u64::from(self.shared.tier.tier_options().settings.open_landing_bytes());
-        match ask.range {
+        match plan.range {
             None | Some(ByteRange::All) => open,
             Some(ByteRange::From { first, last }) => {
                 last.map_or(open, |last| last.saturating_sub(first).saturating_add(1)).min(open)
@@ -250,24 +236,25 @@ impl ObjectReader {
         }
     }
 
-    /// Opens an object. `want`: bytes to bring along; `None` for HEAD.
+    /// Opens an object. `want`: bytes to bring along; `None` for HEAD. Returns `None` if the tier
+    /// can't help.
     async fn open_object(
         &self,
         cx: &Arc<RequestContext>,
         mount: &Arc<MountedBucket>,
-        ask: &ReadRequestPlan,
+        plan: &ReadRequestPlan,
         want: Option<ByteRange>,
-    ) -> S3Result<ReadOpenOutcome> {
-        let object = mount.object_key(&ask.key);
+    ) -> S3Result<Option<ReadyObject>> {
+        let object = mount.object_key(&plan.key);
         if object.key.len() > KEY_BYTES_MAX {
             return Err(s3s::S3ErrorCode::KeyTooLongError.into());
         }
         let mut request = OpenRequest {
             object: Arc::new(object),
-            version_id: ask.version_id.clone(),
+            version_id: plan.version_id.clone(),
             attributes_age_ms_max: mount.attributes.age_ms_max(),
             absence_age_ms_max: absence_age_ms_max(mount),
-            checksums: ask.checksums,
+            checksums: plan.checksums,
             want,
             silence: Some(Arc::default()),
             trace: None,
@@ -275,19 +262,29 @@ impl ObjectReader {
         };
         for _ in 0..OPENS_MAX {
             let Some(found) = self.find_object(cx, mount, &mut request).await? else {
-                return Ok(ReadOpenOutcome::Bypass);
+                return Ok(None);
             };
-            match self.judge_opened(cx, mount, ask, &request.object, found, want.is_some()).await {
-                Ok(opening) => return Ok(opening),
-                Err(ReadOpenFailure::Answer(error)) => return Err(error),
-                Err(ReadOpenFailure::VersionGone) => {
+            let judged = self.judge_object(cx, plan, found)?;
+            if want.is_none() {
+                return Ok(Some(self.finish_without_body(cx, judged)));
+            }
+            match self.begin_body(cx, mount, plan, &request.object, judged).await {
+                Ok(object) => return Ok(Some(object)),
+                Err(FetchError::VersionGone) => {
                     self.shared.metrics.reopens.inc();
                     // The home's attributes are old: have it ask the UFS.
                     (request.attributes_age_ms_max, request.absence_age_ms_max) = (0, 0);
                 }
+                Err(FetchError::Ufs(error)) => {
+                    return Err(answers::of_ufs_error(cx, mount, error));
+                }
+                Err(FetchError::NoPlace) => {
+                    self.shared.metrics.slow_downs.inc();
+                    return Err(answers::slow_down("too many reads past the cache are under way"));
+                }
             }
         }
-        Ok(ReadOpenOutcome::Bypass)
+        Ok(None)
     }
 
     /// Asks the tier for an object, and where it can't say, the store. `None`: read it past the
@@ -298,14 +295,14 @@ impl ObjectReader {
         mount: &Arc<MountedBucket>,
         request: &mut OpenRequest,
     ) -> S3Result<Option<FoundObject>> {
-        let mut span = cx.begin_span("verbs3.open");
-        request.trace = cx.outgoing_trace(span.as_ref());
+        let mut trace_span = cx.begin_trace_span("verbs3.open");
+        request.trace = cx.outgoing_trace(trace_span.as_ref());
         let outcome = match self.open_beside_store(cx, mount, request).await {
             HedgedOpenOutcome::Tier(outcome) => outcome,
             HedgedOpenOutcome::Store(found) => return Ok(Some(*found)),
         };
-        trace_outcome(span.as_mut(), &outcome);
-        drop(span);
+        trace_outcome(trace_span.as_mut(), &outcome);
+        drop(trace_span);
         match outcome {
             OpenOutcome::Found(found) => Ok(Some(FoundObject::from_tier(*found))),
             OpenOutcome::Absent(absent) => Err(self.tell_absence(cx, mount, absent)),
@@ -326,56 +323,71 @@ impl ObjectReader {
         answers::of_worker(cx, mount, absent.answer)
     }
 
-    /// Judges an object against conditions and range, and waits for the first byte.
-    async fn judge_opened(
+    /// Judges an object against conditions and range. `Err`: the answer to the client.
+    fn judge_object(
         &self,
-        cx: &Arc<RequestContext>,
-        mount: &Arc<MountedBucket>,
-        ask: &ReadRequestPlan,
-        object: &Arc<ObjectKey>,
+        cx: &RequestContext,
+        plan: &ReadRequestPlan,
         found: FoundObject,
-        body: bool,
-    ) -> Result<ReadOpenOutcome, ReadOpenFailure> {
-        let FoundObject { opened: found, verdicts: [attributes_verdict, verdict], origin } = found;
-        let OpenedObject { opened, data, transport: _, rest, covered } = found;
-        let attributes = opened.attributes;
-        let outcome = |verdict| self.note_outcome(cx, verdict, origin);
-        match ask.conditions.judge_attributes(&attributes) {
+    ) -> S3Result<JudgedObject> {
+        let FoundObject { object, attributes_verdict, bytes_verdict, origin } = found;
+        let OpenedObject { reply, data, transport: _, rest, covered } = object;
+        let attributes = reply.attributes;
+        match plan.conditions.judge_attributes(&attributes) {
             ConditionVerdict::Proceed => {}
             ConditionVerdict::NotModified => {
-                outcome(attributes_verdict);
-                return Err(ReadOpenFailure::Answer(answers::not_modified(cx, attributes)));
+                self.note_outcome(cx, attributes_verdict, origin);
+                return Err(answers::not_modified(cx, attributes));
             }
-            ConditionVerdict::Failed => {
-                return Err(ReadOpenFailure::Answer(answers::precondition_failed()));
-            }
+            ConditionVerdict::Failed => return Err(answers::precondition_failed()),
         }
-        let range = ask.range_of(&attributes);
+        let range = plan.range_of(&attributes);
         // The bytes that came along belong to a range that the client can no longer use.
         let (data, rest, covered) =
-            if range == ask.range { (data, rest, covered) } else { (Vec::new(), None, 0..0) };
-        let (extent, part) = match AnswerExtent::from_range(range, attributes.version.bytes) {
+            if range == plan.range { (data, rest, covered) } else { (Vec::new(), None, 0..0) };
+        let (extent, is_partial) = match AnswerExtent::from_range(range, attributes.version.bytes) {
             AnswerExtent::Whole(range) => (range, false),
             AnswerExtent::Part(range) => (range, true),
             AnswerExtent::Unsatisfiable => {
-                return Err(ReadOpenFailure::Answer(answers::invalid_range(
-                    attributes.version.bytes,
-                )));
+                return Err(answers::invalid_range(attributes.version.bytes));
             }
         };
-        if !body || extent.is_empty() {
-            outcome(verdict);
-            return Ok(ReadOpenOutcome::Object(ReadyObject {
-                attributes,
-                extent,
-                part,
-                ready: VecDeque::new(),
-                fetch: None,
-                is_held: false,
-            }));
+        Ok(JudgedObject {
+            attributes,
+            extent,
+            is_partial,
+            data,
+            rest,
+            covered,
+            bytes_verdict,
+            origin,
+        })
+    }
+
+    /// Makes the answer to a HEAD, or to a GET of no bytes.
+    fn finish_without_body(&self, cx: &RequestContext, judged: JudgedObject) -> ReadyObject {
+        let JudgedObject { attributes, extent, is_partial, bytes_verdict, origin, .. } = judged;
+        self.note_outcome(cx, bytes_verdict, origin);
+        let ready = VecDeque::new();
+        ReadyObject { attributes, extent, is_partial, ready, fetch: None, is_held: false }
+    }
+
+    /// Begins the body of a GET, and waits for its first bytes.
+    async fn begin_body(
+        &self,
+        cx: &Arc<RequestContext>,
+        mount: &Arc<MountedBucket>,
+        plan: &ReadRequestPlan,
+        object: &Arc<ObjectKey>,
+        judged: JudgedObject,
+    ) -> Result<ReadyObject, FetchError> {
+        if judged.extent.is_empty() {
+            return Ok(self.finish_without_body(cx, judged));
         }
+        let JudgedObject { attributes, extent, is_partial, data, rest, covered, .. } = judged;
+        let (verdict, origin) = (judged.bytes_verdict, judged.origin);
         let sequential =
-            part && self.shared.sequences.note_read(object, &attributes.version, &extent);
+            is_partial && self.shared.sequences.note_read(object, &attributes.version, &extent);
         let fetched = if covered.is_empty() { extent.clone() } else { covered.end..extent.end };
         let ready: VecDeque<Bytes> = data.into_iter().filter(|data| !data.is_empty()).collect();
         let mut fetch = None;
@@ -386,76 +398,49 @@ impl ObjectReader {
                 mount: mount.clone(),
                 object: object.clone(),
                 version: Arc::new(attributes.version.clone()),
-                version_named: ask.version_id.is_some(),
+                version_named: plan.version_id.is_some(),
             };
             let ahead = if sequential { self.shared.settings.read_ahead_bytes_max() } else { 0 };
             fetch = Some(Box::new(ObjectFetch::new(subject, fetched, rest, ahead)));
         }
         if !ready.is_empty() {
-            outcome(verdict);
+            self.note_outcome(cx, verdict, origin);
             fetch.iter_mut().for_each(|fetch| fetch.note_answer_left());
             cx.tenant().note_read(verdict == ReadVerdict::Hit);
         } else if let Some(fetch) = &mut fetch {
-            fetch.await_first_bytes().await.map_err(|error| self.open_failure(cx, mount, error))?;
+            fetch.await_first_bytes().await?;
             if let Some((verdict, via)) = fetch.bytes_origin() {
                 self.note_outcome(cx, verdict, via);
                 cx.tenant().note_read(verdict == ReadVerdict::Hit);
             }
         }
         let is_held = origin == BytesOrigin::Gateway;
-        Ok(ReadOpenOutcome::Object(ReadyObject { attributes, extent, part, ready, fetch, is_held }))
+        Ok(ReadyObject { attributes, extent, is_partial, ready, fetch, is_held })
     }
 
     fn note_outcome(&self, cx: &RequestContext, verdict: ReadVerdict, via: BytesOrigin) {
         self.shared.metrics.reads[verdict].inc();
         cx.note_outcome(verdict, via);
     }
-
-    /// Turns an error before the first byte into an answer.
-    fn open_failure(
-        &self,
-        cx: &RequestContext,
-        mount: &MountedBucket,
-        error: FetchError,
-    ) -> ReadOpenFailure {
-        match error {
-            FetchError::VersionGone => ReadOpenFailure::VersionGone,
-            FetchError::Ufs(error) => {
-                ReadOpenFailure::Answer(answers::of_ufs_error(cx, mount, error))
-            }
-            FetchError::NoPlace => {
-                self.shared.metrics.slow_downs.inc();
-                ReadOpenFailure::Answer(answers::slow_down(
-                    "too many reads past the cache are under way",
-                ))
-            }
-        }
-    }
 }
 
 /// Notes the home's answer, for the trace.
-fn trace_outcome(span: Option<&mut ActiveTraceSpan>, outcome: &OpenOutcome) {
-    let Some(span) = span else { return };
+fn trace_outcome(trace_span: Option<&mut ActiveTraceSpan>, outcome: &OpenOutcome) {
+    let Some(trace_span) = trace_span else { return };
     let (what, failed) = match outcome {
         OpenOutcome::Found(found) => {
             let origin = found.transport.map_or(BytesOrigin::Gateway, BytesOrigin::Tier);
-            span.set_attribute("verbs3.transport", origin.as_str());
+            trace_span.set_attribute("verbs3.transport", origin.as_str());
             (verdict_of(found.cache_verdict()).as_str(), None)
         }
         OpenOutcome::Absent(_) => ("absent", None),
         OpenOutcome::Ufs(answer) => ("ufs", Some(format!("the ufs answered {}", answer.status))),
         OpenOutcome::Bypass(reason) => ("bypass", Some(reason.as_str().to_owned())),
     };
-    span.set_attribute("verbs3.outcome", what);
+    trace_span.set_attribute("verbs3.outcome", what);
     if let Some(why) = failed {
-        span.mark_failed(why);
+        trace_span.mark_failed(why);
     }
-}
-
-/// Reason why an object that was found is not the answer.
-enum ReadOpenFailure {
-    Answer(S3Error),
-    VersionGone,
 }
 
 pub(crate) const ACCEPT_RANGES: &str = "bytes";

@@ -150,14 +150,17 @@ impl RequestContext {
     }
 
     /// Begins a span of the trace, if there is one.
-    pub(crate) fn begin_span(&self, name: &'static str) -> Option<ActiveTraceSpan> {
+    pub(crate) fn begin_trace_span(&self, name: &'static str) -> Option<ActiveTraceSpan> {
         self.trace.as_ref()?.begin_child(name)
     }
 
-    /// Returns the trace context for workers: under `span`, or under the request itself without
-    /// one.
-    pub(crate) fn outgoing_trace(&self, span: Option<&ActiveTraceSpan>) -> Option<TraceContext> {
-        let context = self.trace.as_ref()?.outgoing_context(span);
+    /// Returns the trace context for workers: under `trace_span`, or under the request itself
+    /// without one.
+    pub(crate) fn outgoing_trace(
+        &self,
+        trace_span: Option<&ActiveTraceSpan>,
+    ) -> Option<TraceContext> {
+        let context = self.trace.as_ref()?.outgoing_context(trace_span);
         Some(TraceContext {
             trace: u128::from_be_bytes(context.trace_id().to_bytes()),
             span: u64::from_be_bytes(context.span_id().to_bytes()),
@@ -176,13 +179,14 @@ impl RequestContext {
         failed: impl FnOnce(&F::Output) -> Option<String>,
     ) -> F::Output {
         let Some(trace) = &self.trace else { return call.await };
-        let mut span = trace.begin_child(operation);
-        let (traceparent, tracestate) = write_trace_headers(&trace.outgoing_context(span.as_ref()));
+        let mut trace_span = trace.begin_child(operation);
+        let context = trace.outgoing_context(trace_span.as_ref());
+        let (traceparent, tracestate) = write_trace_headers(&context);
         let output = propagate_trace(StoreTraceContext { traceparent, tracestate }, call).await;
-        if let Some(span) = &mut span {
-            span.set_attribute("verbs3.ufs", ufs.to_owned());
+        if let Some(trace_span) = &mut trace_span {
+            trace_span.set_attribute("verbs3.ufs", ufs.to_owned());
             if let Some(why) = failed(&output) {
-                span.mark_failed(why);
+                trace_span.mark_failed(why);
             }
         }
         output

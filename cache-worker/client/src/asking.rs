@@ -1,7 +1,8 @@
 //! Asks workers: whom, how long, and what came of it.
 //!
-//! `placement` says whom to ask, `health` whether. `question` has one answer; `attempt` is an open
-//! or a read, whose answer comes in parts. `delivery` repeats news until a worker has them.
+//! `placement` says whom to ask, `health` whether. `attempt` is an open or a read of a GET, whose
+//! answer comes with bytes. `single_answer` is every other question: it has one answer, without
+//! bytes. `delivery` repeats news until a worker has them.
 
 pub(crate) mod attempt;
 pub(crate) mod delivery;
@@ -10,7 +11,7 @@ pub(crate) mod home_batches;
 pub(crate) mod hot_blocks;
 pub(crate) mod piece_check;
 pub(crate) mod placement;
-pub(crate) mod question;
+pub(crate) mod single_answer;
 pub(crate) mod worker;
 pub(crate) mod worker_asker;
 pub(crate) mod worker_map;

@@ -15,7 +15,7 @@ mod writing;
 
 pub use asking::hot_blocks::HotBlockReplicas;
 pub use asking::placement::MissingPeer;
-pub use asking::question::{AnswerFlaw, OtherBytes, QuestionError};
+pub use asking::single_answer::{AnswerFlaw, OtherBytes, QuestionError};
 pub use neighbour_client::{
     HeldRead, HeldRequest, NeighbourClient, NeighbourError, TakeOverOutcome,
 };

@@ -56,7 +56,7 @@ pub(crate) struct TierMetrics {
     pub(crate) relays: MetricFamily<(RelayedKind, RelayOutcome), IntCounter>,
     /// Opens that were answered by a lease on attributes, without asking the home, by kind.
     #[metric(labels(kind), from_zero)]
-    pub(crate) leased: MetricFamily<LeasedOpen, IntCounter>,
+    pub(crate) leased: MetricFamily<LeasedOpenKind, IntCounter>,
     /// Leases on attributes, by what became of them.
     #[metric(labels(event))]
     pub(crate) leases: MetricFamily<LeaseEvent, IntCounter>,
@@ -204,7 +204,7 @@ pub(crate) enum RelayOutcome {
 
 /// What an open is for.
 #[derive(Debug, Clone, Copy, MetricLabel)]
-pub(crate) enum LeasedOpen {
+pub(crate) enum LeasedOpenKind {
     Head,
     Read,
 }

@@ -25,7 +25,7 @@ use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError};
 
 use crate::asking::health::HealthOptions;
-use crate::asking::question::{
+use crate::asking::single_answer::{
     AnswerFlaw, AnswerPatience, EncodedQuestion, OtherBytes, QuestionError, SentQuestion,
 };
 use crate::asking::worker::TierWorker;

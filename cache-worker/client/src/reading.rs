@@ -1,10 +1,18 @@
-//! Reads objects: opens them at their homes or by a lease, and reads spans from owners and replicas.
+//! Reads objects: opens them at their homes or by a lease, and reads spans from replicas and
+//! owners.
+//!
+//! Who returns what of an open, from the outside in:
+//! - `open_object` gives [`OpenOutcome`](opened_object::OpenOutcome): found, absent, an error of
+//!   the UFS, or a bypass. It asks the two below.
+//! - `open_leased` gives `LeaseAnswer`: found by a lease, or what to ask the home for.
+//! - `open_at_home` gives `OpenOutcome`. It goes over maps until the home has the same one.
+//! - `open_under_map` gives `OpenOutcome`, or the epoch of the other map that the home has.
+//! - `try_open_once` gives `OpenOutcome`, or `OpenTryError`: why another try may help.
 
 pub(crate) mod bypass;
 pub(crate) mod head_list;
 pub(crate) mod lease_table;
 pub(crate) mod leased_open;
-pub(crate) mod leased_opening;
 pub(crate) mod map_agreement;
 pub(crate) mod open;
 pub(crate) mod open_patience;

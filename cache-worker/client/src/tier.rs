@@ -16,9 +16,9 @@ use verbs3_rdma::peer::TransportPeer;
 
 use crate::asking::hot_blocks::HotBlockReplicas;
 use crate::asking::placement::{MissingPeer, TierPlacement};
-use crate::asking::question::QuestionError;
+use crate::asking::single_answer::QuestionError;
 use crate::asking::worker_asker::WorkerAsker;
-use crate::metrics::{LeasedOpen, TierMetrics};
+use crate::metrics::{LeasedOpenKind, TierMetrics};
 use crate::options::{TierOptions, TierOptionsError};
 use crate::reading::head_list::HeadListRequest;
 use crate::reading::lease_table::{self, TierBootClock, TierLeaseTable};
@@ -171,7 +171,7 @@ impl CacheTierClient {
     /// Returns how many opens a lease on attributes has answered.
     pub fn leased_opens_count(&self) -> u64 {
         let leased = &self.asker.metrics.leased;
-        leased[LeasedOpen::Head].get() + leased[LeasedOpen::Read].get()
+        leased[LeasedOpenKind::Head].get() + leased[LeasedOpenKind::Read].get()
     }
 
     /// Returns how many opens were answered with bytes that were held beside a lease.

@@ -23,14 +23,14 @@ use crate::worker::CacheWorker;
 /// that within one read is read at the UFS.
 pub(super) const ATTEMPTS_MAX: usize = 4;
 
-/// The answer to an open.
+/// The answer to an open, before it is sent.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one for each open, mostly the large one; a box would be an allocation each"
 )]
-enum OpenObjectAnswer<'a> {
+enum PreparedOpenAnswer<'a> {
     Present(PresentObjectAnswer<'a>),
-    Absent { answer: Arc<UfsAnswer>, generation: KeyGeneration, cached: bool },
+    Absent(AbsentReply),
 }
 
 struct PresentObjectAnswer<'a> {
@@ -59,10 +59,9 @@ impl CacheWorker {
             Err(refused) => Err(refused),
         };
         match answer {
-            Ok(OpenObjectAnswer::Present(present)) => self.send_opened(present, reply).await,
-            Ok(OpenObjectAnswer::Absent { answer, generation, cached }) => {
+            Ok(PreparedOpenAnswer::Present(present)) => self.send_opened(present, reply).await,
+            Ok(PreparedOpenAnswer::Absent(absent)) => {
                 self.metrics.absences.inc();
-                let absent = AbsentReply { answer: UfsAnswer::clone(&answer), generation, cached };
                 send_message(reply, &Message::Absent(absent)).await;
             }
             Err(refused) => self.refuse_request(reply, refused).await,
@@ -72,7 +71,7 @@ impl CacheWorker {
     async fn answer_open(
         &self,
         opening: &OpenOperation,
-    ) -> Result<OpenObjectAnswer<'_>, ServeRefusal> {
+    ) -> Result<PreparedOpenAnswer<'_>, ServeRefusal> {
         let mut last = ServeRefusal::Changing;
         for _ in 0..ATTEMPTS_MAX {
             match self.attempt_open(opening).await {
@@ -87,16 +86,16 @@ impl CacheWorker {
     async fn attempt_open(
         &self,
         opening: &OpenOperation,
-    ) -> Result<OpenObjectAnswer<'_>, OpenAttemptError> {
+    ) -> Result<PreparedOpenAnswer<'_>, OpenAttemptError> {
         let learnt = self.home.learn_attributes(opening).await?;
         let attributes = match &learnt.found {
             ObjectPresence::Present(attributes) => attributes.clone(),
             ObjectPresence::Absent(answer) => {
-                return Ok(OpenObjectAnswer::Absent {
-                    answer: answer.clone(),
+                return Ok(PreparedOpenAnswer::Absent(AbsentReply {
+                    answer: UfsAnswer::clone(answer),
                     generation: learnt.generation,
                     cached: learnt.cached,
-                });
+                }));
             }
         };
         let span = open_plan::answer_span(
@@ -111,7 +110,7 @@ impl CacheWorker {
         };
         let (generation, cached, lease) =
             (learnt.generation, learnt.cached, self.home.decide_lease(opening, &learnt));
-        Ok(OpenObjectAnswer::Present(PresentObjectAnswer {
+        Ok(PreparedOpenAnswer::Present(PresentObjectAnswer {
             attributes,
             generation,
             cached,

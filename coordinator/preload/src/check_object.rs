@@ -110,7 +110,7 @@ impl PreloadRun<'_> {
     ) -> Result<(), PreloadItemError> {
         let object = item.mount.object_key(&item.key);
         let found = self.open_object(&object).await?;
-        let attributes = &found.opened.attributes;
+        let attributes = &found.reply.attributes;
         let version = Arc::new(attributes.version.clone());
         if *version != *looked {
             return Err(changed_error());

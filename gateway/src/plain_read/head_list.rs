@@ -13,12 +13,6 @@ use crate::exchange::HttpExchange;
 use crate::mount::{KEY_BYTES_MAX, MountedBucket};
 
 impl PlainReadRoute {
-    /// Returns the mount that answers for a bucket's objects. `None`: there is none, or it is not
-    /// cached.
-    pub fn cached_mount(&self, bucket: &str) -> Option<Arc<MountedBucket>> {
-        self.core.mounts.resolve_bucket(bucket).filter(|mount| mount.cached)
-    }
-
     /// Asks the tier about objects of the mount that `identity` may read. Returns outcomes in the
     /// order of the keys. `None`: the object has to be asked for by itself.
     pub async fn open_heads(

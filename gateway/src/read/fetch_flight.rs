@@ -1,5 +1,5 @@
-//! Owns one span of a body under way: its source, what came before its turn, and why it can't go on.
-//! `object_fetch` decides where the rest of it comes from.
+//! Owns one block span of a body under way: its source, what came before its turn, and why it can't
+//! go on. `object_fetch` decides where the rest of it comes from.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -40,8 +40,8 @@ pub(super) struct FetchFlight {
     /// Bytes that came before it was this flight's turn; no more than the range.
     pub(super) early: VecDeque<Bytes>,
     pub(super) ended: Option<FlightStep>,
-    /// Trace span from its beginning to its end. In a box, because most reads have none.
-    pub(super) span: Option<Box<ActiveTraceSpan>>,
+    /// From its beginning to its end. In a box, because most reads are not traced.
+    pub(super) trace_span: Option<Box<ActiveTraceSpan>>,
     /// Set for flights that began ahead.
     _admitted: Option<ReadBytesPermit>,
 }
@@ -74,7 +74,7 @@ impl FetchFlight {
     pub(super) fn new(
         range: Range<u64>,
         read: SpanRead,
-        span: Option<Box<ActiveTraceSpan>>,
+        trace_span: Option<Box<ActiveTraceSpan>>,
         admitted: Option<ReadBytesPermit>,
     ) -> Self {
         let from = FlightSource::Tier(Box::new(read));
@@ -85,17 +85,19 @@ impl FetchFlight {
             resumption,
             early: VecDeque::new(),
             ended: None,
-            span,
+            trace_span,
             _admitted: admitted,
         }
     }
 
     /// Notes in the trace how the bytes came.
     pub(super) fn trace_origin(mut self) {
-        let (Some(mut span), origin) = (self.span.take(), self.bytes_origin()) else { return };
+        let (Some(mut trace_span), origin) = (self.trace_span.take(), self.bytes_origin()) else {
+            return;
+        };
         if let Some((verdict, via)) = origin {
-            span.set_attribute("verbs3.cache", verdict.as_str());
-            span.set_attribute("verbs3.transport", via.as_str());
+            trace_span.set_attribute("verbs3.cache", verdict.as_str());
+            trace_span.set_attribute("verbs3.transport", via.as_str());
         }
     }
 

@@ -8,7 +8,7 @@ use verbs3_protocol::TenantTag;
 
 use super::answers;
 use super::tier_answer::{FoundObject, TierAnswer, describe_object};
-use super::{ObjectReader, ReadOpenFailure, ReadOpenOutcome, ReadRequestPlan, absence_age_ms_max};
+use super::{ObjectReader, ReadRequestPlan, absence_age_ms_max};
 use crate::mount::MountedBucket;
 use crate::request::RequestContext;
 
@@ -56,14 +56,7 @@ impl ObjectReader {
             OpenOutcome::Bypass(_) => return Err(answers::slow_down(NO_ANSWER)),
         };
         let plan = ReadRequestPlan::of_plain(key, None, false);
-        let object = Arc::new(mount.object_key(key));
-        match self.judge_opened(cx, mount, &plan, &object, found, false).await {
-            Ok(ReadOpenOutcome::Object(opened)) => Ok(describe_object(&plan, opened, None)),
-            Err(ReadOpenFailure::Answer(error)) => Err(error),
-            // Only bytes can show that a version is gone, and a HEAD reads none.
-            Ok(ReadOpenOutcome::Bypass) | Err(ReadOpenFailure::VersionGone) => {
-                Err(answers::slow_down(NO_ANSWER))
-            }
-        }
+        let judged = self.judge_object(cx, &plan, found)?;
+        Ok(describe_object(&plan, self.finish_without_body(cx, judged), None))
     }
 }

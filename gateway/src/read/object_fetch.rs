@@ -95,8 +95,8 @@ impl ObjectFetch {
             let bytes =
                 object_range(fetch.subject.shared.block_geometry(), &read.span_request().span);
             fetch.next = bytes.end;
-            let span = fetch.subject.begin_trace_span(&bytes);
-            fetch.flights.push_back(FetchFlight::new(bytes, read, span, None));
+            let trace_span = fetch.subject.begin_trace_span(&bytes);
+            fetch.flights.push_back(FetchFlight::new(bytes, read, trace_span, None));
         }
         fetch
     }
@@ -158,11 +158,11 @@ impl ObjectFetch {
                 Poll::Ready(FlightStep::Bypass(reason)) => {
                     tracing::debug!(
                         request = %self.subject.cx.request_id(), object = %self.subject.object,
-                        reason = reason.as_str(
-                    ),
-                        "a span comes from the ufs");
-                    if let Some(span) = &mut front.span {
-                        span.set_attribute("verbs3.bypass", reason.as_str());
+                        reason = reason.as_str(),
+                        "a span comes from the ufs"
+                    );
+                    if let Some(trace_span) = &mut front.trace_span {
+                        trace_span.set_attribute("verbs3.bypass", reason.as_str());
                     }
                     front.from = FlightSource::Ufs(self.subject.read_at_ufs(front.range.clone()));
                 }
@@ -181,8 +181,8 @@ impl ObjectFetch {
                         front.from = FlightSource::Pause(pause);
                         continue;
                     }
-                    if let Some(span) = &mut front.span {
-                        span.mark_failed(error.to_string());
+                    if let Some(trace_span) = &mut front.trace_span {
+                        trace_span.mark_failed(error.to_string());
                     }
                     if let FetchError::VersionGone = error {
                         self.telling = Some(self.subject.tell_version_gone());
@@ -223,24 +223,24 @@ impl ObjectFetch {
             } else {
                 0
             };
-            let noted = self.subject.begin_trace_span(&bytes);
+            let trace_span = self.subject.begin_trace_span(&bytes);
             let mut read = self.subject.shared.tier.read_span(SpanRequest {
                 object: self.subject.object.clone(),
                 version: self.subject.version.clone(),
                 span,
                 ahead_bytes: past_end,
                 request_range: self.request_range.clone(),
-                trace: self.subject.cx.outgoing_trace(noted.as_deref()),
+                trace: self.subject.cx.outgoing_trace(trace_span.as_deref()),
                 tenant: self.subject.cx.tenant().worker_tag(),
             });
             if ahead && !read.start() {
-                if let Some(noted) = noted {
-                    noted.discard_span();
+                if let Some(trace_span) = trace_span {
+                    trace_span.discard_span();
                 }
                 return;
             }
             self.next = bytes.end;
-            let mut flight = FetchFlight::new(bytes, read, noted, admitted);
+            let mut flight = FetchFlight::new(bytes, read, trace_span, admitted);
             if ahead {
                 flight.drive_ahead(cx);
             }
@@ -250,18 +250,18 @@ impl ObjectFetch {
 }
 
 impl FetchSubject {
-    /// Begins a span of the trace, if the request is traced.
+    /// Begins the trace's span of a flight, if the request is traced.
     fn begin_trace_span(&self, bytes: &Range<u64>) -> Option<Box<ActiveTraceSpan>> {
-        let mut span = self.cx.begin_span("verbs3.span")?;
-        span.set_attribute("verbs3.first_byte", clamp_number(bytes.start));
-        span.set_attribute("verbs3.bytes", clamp_number(bytes.end - bytes.start));
-        Some(Box::new(span))
+        let mut trace_span = self.cx.begin_trace_span("verbs3.span")?;
+        trace_span.set_attribute("verbs3.first_byte", clamp_number(bytes.start));
+        trace_span.set_attribute("verbs3.bytes", clamp_number(bytes.end - bytes.start));
+        Some(Box::new(trace_span))
     }
 
     /// Asks the tier for what a flight still has to give. `None`: it has given everything.
     fn read_rest(&self, flight: &FetchFlight, request_range: &Range<u64>) -> Option<SpanRead> {
         let span = self.shared.block_geometry().cut_spans(flight.range.clone()).next()?;
-        let trace = self.cx.outgoing_trace(flight.span.as_deref());
+        let trace = self.cx.outgoing_trace(flight.trace_span.as_deref());
         let (object, version) = (self.object.clone(), self.version.clone());
         Some(self.shared.tier.read_span(SpanRequest {
             object,

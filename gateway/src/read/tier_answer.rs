@@ -1,5 +1,6 @@
-//! Defines what the tier answers to a read: an object that was found, one that is open, and the
-//! answer made of it.
+//! Defines what becomes of an object on its way to the answer: found (`FoundObject`), judged
+//! against conditions and range (`JudgedObject`), with its body begun (`ReadyObject`), answered
+//! (`TierAnswer`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use s3s::Body;
 use s3s::dto::StreamingBlob;
-use verbs3_client::OpenedObject;
+use verbs3_client::{OpenedObject, SpanRead};
 use verbs3_protocol::{AttributeLease, HeadAttributes, KeyGeneration, OpenObjectReply};
 
 use super::answers;
@@ -19,18 +20,37 @@ use crate::request::{BytesOrigin, ReadVerdict};
 
 /// An object that was found, and not judged yet.
 pub(super) struct FoundObject {
-    pub(super) opened: OpenedObject,
-    /// How the attributes were found, and the first bytes or, without any, the attributes again.
-    pub(super) verdicts: [ReadVerdict; 2],
+    pub(super) object: OpenedObject,
+    /// How the attributes were found.
+    pub(super) attributes_verdict: ReadVerdict,
+    /// How the first bytes were found or, without any, the attributes.
+    pub(super) bytes_verdict: ReadVerdict,
     pub(super) origin: BytesOrigin,
 }
 
-/// An object that is open.
+/// An object that meets the conditions and has the range: 200 or 206.
+pub(super) struct JudgedObject {
+    pub(super) attributes: HeadAttributes,
+    /// The bytes of the object that are the answer.
+    pub(super) extent: Range<u64>,
+    /// 206 instead of 200.
+    pub(super) is_partial: bool,
+    /// The first bytes of the extent.
+    pub(super) data: Vec<Bytes>,
+    /// The read of what follows `data` within `covered`.
+    pub(super) rest: Option<SpanRead>,
+    /// The bytes of the object that `data` and `rest` give.
+    pub(super) covered: Range<u64>,
+    pub(super) bytes_verdict: ReadVerdict,
+    pub(super) origin: BytesOrigin,
+}
+
+/// An object whose answer can go out, with the body of a GET.
 pub(super) struct ReadyObject {
     pub(super) attributes: HeadAttributes,
     pub(super) extent: Range<u64>,
     /// 206 instead of 200.
-    pub(super) part: bool,
+    pub(super) is_partial: bool,
     pub(super) ready: VecDeque<Bytes>,
     pub(super) fetch: Option<Box<ObjectFetch>>,
     /// The bytes are in this gateway's own memory, and are accounted for there.
@@ -66,26 +86,33 @@ impl From<TierBody> for Body {
 }
 
 impl FoundObject {
-    pub(super) fn from_tier(opened: OpenedObject) -> Self {
-        let attributes =
-            if opened.opened.attributes_cached { ReadVerdict::Hit } else { ReadVerdict::Miss };
-        let verdicts = [attributes, verdict_of(opened.cache_verdict())];
-        let origin = opened.transport.map_or(BytesOrigin::Gateway, BytesOrigin::Tier);
-        Self { opened, verdicts, origin }
+    pub(super) fn from_tier(object: OpenedObject) -> Self {
+        let cached = object.reply.attributes_cached;
+        Self {
+            attributes_verdict: if cached { ReadVerdict::Hit } else { ReadVerdict::Miss },
+            bytes_verdict: verdict_of(object.cache_verdict()),
+            origin: object.transport.map_or(BytesOrigin::Gateway, BytesOrigin::Tier),
+            object,
+        }
     }
 
     /// Makes an object of which the store has told the attributes. Its bytes are still to be read.
     pub(super) fn from_store(attributes: &HeadAttributes) -> Self {
-        let opened = OpenObjectReply {
+        let reply = OpenObjectReply {
             attributes: attributes.clone(),
             generation: KeyGeneration::default(),
             lease: AttributeLease::default(),
             attributes_cached: false,
             piece: None,
         };
-        let opened =
-            OpenedObject { opened, data: Vec::new(), transport: None, rest: None, covered: 0..0 };
-        Self { opened, verdicts: [ReadVerdict::Bypass; 2], origin: BytesOrigin::Ufs }
+        let object =
+            OpenedObject { reply, data: Vec::new(), transport: None, rest: None, covered: 0..0 };
+        Self {
+            object,
+            attributes_verdict: ReadVerdict::Bypass,
+            bytes_verdict: ReadVerdict::Bypass,
+            origin: BytesOrigin::Ufs,
+        }
     }
 }
 
@@ -97,22 +124,23 @@ impl ReadyObject {
     }
 }
 
-/// Makes the tier's answer about an object that is open.
+/// Makes the tier's answer about an object.
 pub(super) fn describe_object(
-    ask: &ReadRequestPlan,
-    opened: ReadyObject,
+    plan: &ReadRequestPlan,
+    object: ReadyObject,
     body: Option<TierBody>,
 ) -> TierAnswer {
-    let checksums = ask.checksums && !opened.part;
+    let checksums = plan.checksums && !object.is_partial;
     TierAnswer {
-        bytes: opened.extent.end - opened.extent.start,
-        content_range: content_range(&opened),
-        headers: answers::object_headers(&opened.attributes, checksums, &ask.overrides),
+        bytes: object.extent.end - object.extent.start,
+        content_range: content_range(&object),
+        headers: answers::object_headers(&object.attributes, checksums, &plan.overrides),
         body,
     }
 }
 
-fn content_range(opened: &ReadyObject) -> Option<String> {
-    let Range { start, end } = opened.extent;
-    opened.part.then(|| format!("bytes {start}-{}/{}", end - 1, opened.attributes.version.bytes))
+fn content_range(object: &ReadyObject) -> Option<String> {
+    let Range { start, end } = object.extent;
+    let object_bytes = object.attributes.version.bytes;
+    object.is_partial.then(|| format!("bytes {start}-{}/{object_bytes}", end - 1))
 }

@@ -176,9 +176,9 @@ impl Gateway {
         };
         match self.tier.open_object(&request).await {
             OpenOutcome::Found(found) => {
-                let how = if found.opened.attributes_cached { How::Known } else { How::Asked };
-                let OpenedObject { opened, data, rest, covered, transport: _ } = *found;
-                let version = opened.attributes.version;
+                let how = if found.reply.attributes_cached { How::Known } else { How::Asked };
+                let OpenedObject { reply, data, rest, covered, transport: _ } = *found;
+                let version = reply.attributes.version;
                 let number = number(&version);
                 assert_eq!(version, version_of(key, number), "{key} version {number}");
                 if let Some(range) = want.and_then(|want| want.resolve_range(version.bytes)) {

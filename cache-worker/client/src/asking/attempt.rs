@@ -14,7 +14,7 @@ use verbs3_protocol::{
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, ReplyPart, TransportError, TransportKind};
 
 use crate::asking::piece_check::{PieceCheckError, verify_piece};
-use crate::asking::question::{AnswerFlaw, OtherBytes};
+use crate::asking::single_answer::{AnswerFlaw, OtherBytes};
 use crate::asking::worker::{OutstandingBytes, TierWorker};
 
 /// One event of a call.
@@ -28,7 +28,7 @@ pub(crate) enum AttemptStep {
         last: bool,
     },
     Opened {
-        opened: Box<OpenObjectReply>,
+        reply: Box<OpenObjectReply>,
         data: Vec<Bytes>,
         last: bool,
     },
@@ -178,19 +178,19 @@ impl TierAttempt {
 
     fn decode_opened(
         &mut self,
-        opened: Box<OpenObjectReply>,
+        reply: Box<OpenObjectReply>,
         opening: OpenExpectation,
         data: Vec<Bytes>,
         last: bool,
     ) -> Result<AttemptStep, AttemptError> {
         self.opening = None;
-        self.accept_opened(&opened, opening)?;
-        match &opened.piece {
+        self.accept_opened(&reply, opening)?;
+        match &reply.piece {
             Some(piece) => self.accept_piece(piece, &data)?,
             None if data.iter().all(Bytes::is_empty) => {}
             None => return Err(self.senseless_error(AnswerFlaw::Unvouched)),
         }
-        Ok(AttemptStep::Opened { opened, data, last })
+        Ok(AttemptStep::Opened { reply, data, last })
     }
 
     fn decode_error(&self, error: AnswerError) -> Result<AttemptStep, AttemptError> {

@@ -15,7 +15,9 @@ use verbs3_protocol::{
 };
 
 use crate::asking::attempt::AttemptError;
-use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError, SentQuestion, ask};
+use crate::asking::single_answer::{
+    AnswerPatience, EncodedQuestion, QuestionError, SentQuestion, ask,
+};
 use crate::asking::worker::{REPEATS_MAX, TierWorker};
 use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{CallKind, CallOutcome};

@@ -1,5 +1,6 @@
 //! Owns what all questions to workers share: the map that says whom to ask, the deadlines, the
-//! metrics, and what is noted of a worker that fails.
+//! metrics, and what is noted of a worker that fails. Asks the questions with a single answer;
+//! opens and reads are asked by `reading`.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use verbs3_protocol::WorkerQuestion;
 use verbs3_rdma::transport::TransportError;
 
 use crate::asking::placement::TierPlacement;
-use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError, ask};
+use crate::asking::single_answer::{AnswerPatience, EncodedQuestion, QuestionError, ask};
 use crate::asking::worker::{REPEATS_MAX, TierWorker};
 use crate::metrics::{CallKind, CallOutcome, TierMetrics};
 use crate::options::TierOptions;

@@ -14,16 +14,15 @@ use verbs3_protocol::{
 use verbs3_rdma::transport::TransportKind;
 
 use crate::asking::home_batches::OfKey;
-use crate::asking::question::{
+use crate::asking::single_answer::{
     AnswerFlaw, AnswerPatience, EncodedQuestion, QuestionError, SentQuestion,
 };
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_map::TierWorkerMap;
 use crate::metrics::CallOutcome;
-use crate::reading::leased_opening::LeasedOpening;
 use crate::reading::open::ObjectOpener;
 use crate::reading::open_request::OpenRequest;
-use crate::reading::opened_object::{OpenOutcome, OpenedObject};
+use crate::reading::opened_object::{LeaseAnswer, OpenOutcome, OpenedObject};
 
 /// Objects of one volume, and how fresh their attributes have to be.
 #[derive(Debug, Clone)]
@@ -107,8 +106,8 @@ impl ObjectOpener {
             tenant: request.tenant,
         };
         match self.open_leased(&open).await {
-            LeasedOpening::Found(found) => Some(found),
-            LeasedOpening::Ask | LeasedOpening::AskWhole(_) => None,
+            LeaseAnswer::Found(found) => Some(found),
+            LeaseAnswer::AskHome | LeaseAnswer::AskWhole(_) => None,
         }
     }
 
@@ -179,8 +178,8 @@ fn check_answer(answer: HeadListReply, asked: usize) -> Result<HeadListReply, Qu
 
 fn opened_head(head: OpenAnswer, transport: TransportKind) -> OpenOutcome {
     match head {
-        OpenAnswer::Opened(opened) => OpenOutcome::Found(Box::new(OpenedObject {
-            opened: *opened,
+        OpenAnswer::Opened(reply) => OpenOutcome::Found(Box::new(OpenedObject {
+            reply: *reply,
             data: Vec::new(),
             transport: Some(transport),
             rest: None,

@@ -95,10 +95,10 @@ pub(crate) struct LeaseQuestion {
 
 /// A home's answer to a question.
 pub(crate) struct GrantedAnswer<'a> {
-    pub(crate) home: &'a TierWorker,
+    pub(crate) home: &'a Arc<TierWorker>,
     /// Epoch by which the home was asked.
     pub(crate) epoch: Epoch,
-    pub(crate) opened: &'a OpenObjectReply,
+    pub(crate) reply: &'a OpenObjectReply,
     /// The verified bytes of the opened piece.
     pub(crate) data: &'a [Bytes],
     pub(crate) transport: TransportKind,
@@ -217,12 +217,12 @@ impl TierLeaseTable {
         answer: GrantedAnswer<'_>,
         metrics: &TierMetrics,
     ) -> bool {
-        let GrantedAnswer { home, epoch, opened, transport, .. } = answer;
-        if opened.lease.id == 0 {
+        let GrantedAnswer { home, epoch, reply, transport, .. } = answer;
+        if reply.lease.id == 0 {
             return false;
         }
         let Some(cache) = &self.held else { return false };
-        let lease = Duration::from_millis(opened.lease.milliseconds.into());
+        let lease = Duration::from_millis(reply.lease.milliseconds.into());
         if question.holder.is_none() || lease.is_zero() {
             return true;
         }
@@ -237,8 +237,8 @@ impl TierLeaseTable {
         let known = known.filter(|known| known.stamp == stamp);
         let small = self.small_object(known.as_deref(), request, &answer);
         let held = LeasedAttributes {
-            attributes: opened.attributes.clone(),
-            generation: opened.generation,
+            attributes: reply.attributes.clone(),
+            generation: reply.generation,
             transport,
             home: home.id.clone(),
             epoch,
@@ -265,8 +265,8 @@ impl TierLeaseTable {
         request: &OpenRequest,
         answer: &GrantedAnswer<'_>,
     ) -> Option<Arc<SmallObjectPlace>> {
-        let GrantedAnswer { opened, data, .. } = answer;
-        let version = &opened.attributes.version;
+        let GrantedAnswer { reply, data, .. } = answer;
+        let version = &reply.attributes.version;
         if !self.small_objects.may_hold(version.bytes) {
             return None;
         }
@@ -432,7 +432,7 @@ mod tests {
         };
         let lease = AttributeLease { id: 1, milliseconds: 1000 };
         let (generation, attributes_cached, piece) = (KeyGeneration(1), true, None);
-        let opened = OpenObjectReply { attributes, generation, lease, attributes_cached, piece };
+        let reply = OpenObjectReply { attributes, generation, lease, attributes_cached, piece };
         let polled = Arc::new(PolledHome::new(home.clone(), Duration::ZERO));
         polled.live.store(true, Ordering::SeqCst);
         leases.homes.lock().insert(id, polled);
@@ -443,7 +443,7 @@ mod tests {
         now.store(100_500, Ordering::SeqCst);
         let transport = TransportKind::Tcp;
         let (epoch, data) = (Epoch(1), &[][..]);
-        let answer = GrantedAnswer { home: &home, epoch, opened: &opened, data, transport };
+        let answer = GrantedAnswer { home: &home, epoch, reply: &reply, data, transport };
         assert!(leases.record_grant(question, &request, answer, &metrics).await);
         let mut held = Vec::new();
         for at in [100_500, 100_899, 100_900, 101_000] {

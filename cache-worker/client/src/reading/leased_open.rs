@@ -8,23 +8,22 @@ use std::ops::Range;
 use bytes::Bytes;
 use verbs3_protocol::{AttributeLease, BlockIndex, ByteRange, OpenObjectReply, SPREAD_BYTES_MIN};
 
-use crate::metrics::LeasedOpen;
-use crate::reading::leased_opening::LeasedOpening;
+use crate::metrics::LeasedOpenKind;
 use crate::reading::open::ObjectOpener;
 use crate::reading::open_request::OpenRequest;
-use crate::reading::opened_object::{OpenOutcome, OpenedObject};
+use crate::reading::opened_object::{LeaseAnswer, OpenOutcome, OpenedObject};
 
 impl ObjectOpener {
     /// Opens an object by leased attributes, judged now. The bytes of a small object may be held
     /// beside them. Otherwise spans bring the bytes, as in later blocks, unless they are few: then
     /// they fit into the round trip to the home.
-    pub(super) async fn open_leased(&self, request: &OpenRequest) -> LeasedOpening {
+    pub(super) async fn open_leased(&self, request: &OpenRequest) -> LeaseAnswer {
         if !self.leases.are_wanted() {
-            return LeasedOpening::Ask;
+            return LeaseAnswer::AskHome;
         }
         let map = self.asker.placement.current_map();
         let Some(held) = self.leases.find_valid(&map, request).await else {
-            return LeasedOpening::Ask;
+            return LeaseAnswer::AskHome;
         };
         let object_bytes = held.attributes.version.bytes;
         let wanted = self.of_first_block(request, object_bytes);
@@ -36,22 +35,22 @@ impl ObjectOpener {
             let is_part = wanted != (0..object_bytes);
             let widens =
                 is_part && self.leases.may_hold_object(object_bytes) && held.should_widen();
-            return if widens { LeasedOpening::AskWhole(object_bytes) } else { LeasedOpening::Ask };
+            return if widens { LeaseAnswer::AskWhole(object_bytes) } else { LeaseAnswer::AskHome };
         }
         held.note_answer();
-        let kind = if request.want.is_some() { LeasedOpen::Read } else { LeasedOpen::Head };
+        let kind = if request.want.is_some() { LeasedOpenKind::Read } else { LeasedOpenKind::Head };
         self.asker.metrics.leased[kind].inc();
         let (attributes, generation, lease) =
             (held.attributes.clone(), held.generation, AttributeLease::default());
-        let opened =
+        let reply =
             OpenObjectReply { attributes, generation, lease, attributes_cached: true, piece: None };
         if let Some(bytes) = bytes {
             self.asker.metrics.small_object_reads.inc();
-            return LeasedOpening::found(held_object(opened, &bytes, wanted));
+            return LeaseAnswer::found(held_object(reply, &bytes, wanted));
         }
         let drawn =
             (!wanted.is_empty()).then(|| map.draw_worker(&request.object, BlockIndex(0))).flatten();
-        LeasedOpening::found(self.found_by_span(request, opened, held.transport, &map, drawn))
+        LeaseAnswer::found(self.found_by_span(request, reply, held.transport, &map, drawn))
     }
 
     /// Opens the whole of a small object of which a part is wanted, so that its bytes are held.
@@ -70,7 +69,7 @@ impl ObjectOpener {
             OpenOutcome::Bypass(_) => return None,
             other => return Some(other),
         };
-        let object_bytes = found.opened.attributes.version.bytes;
+        let object_bytes = found.reply.attributes.version.bytes;
         let is_whole = found.covered == (0..object_bytes) && found.rest.is_none();
         let wanted = request.want.and_then(|want| want.resolve_range(object_bytes));
         let wanted = wanted.filter(|_| is_whole)?;
@@ -95,9 +94,9 @@ fn slice_pieces(data: &[Bytes], range: &Range<u64>) -> Vec<Bytes> {
 }
 
 /// Returns an object of which all is held here.
-fn held_object(opened: OpenObjectReply, bytes: &Bytes, wanted: Range<u64>) -> OpenedObject {
+fn held_object(reply: OpenObjectReply, bytes: &Bytes, wanted: Range<u64>) -> OpenedObject {
     let data = slice_pieces(std::slice::from_ref(bytes), &wanted);
-    OpenedObject { opened, data, transport: None, rest: None, covered: wanted }
+    OpenedObject { reply, data, transport: None, rest: None, covered: wanted }
 }
 
 #[cfg(test)]

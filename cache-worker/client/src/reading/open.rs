@@ -25,11 +25,10 @@ use crate::asking::worker_map::{HotBlockDraw, TierWorkerMap};
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::reading::bypass::{BypassReason, MISCONFIGURED};
 use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, TierLeaseTable};
-use crate::reading::leased_opening::LeasedOpening;
 use crate::reading::map_agreement::{MapAgreement, MapAgreementWait};
 use crate::reading::open_patience::OpenPatience;
 use crate::reading::open_request::OpenRequest;
-use crate::reading::opened_object::{OpenOutcome, OpenedObject};
+use crate::reading::opened_object::{LeaseAnswer, OpenOutcome, OpenedObject};
 use crate::reading::recalls::RecallFollower;
 use crate::reading::span_read::{NoMemory, SpanReader, SpanRequest};
 
@@ -49,19 +48,19 @@ impl ObjectOpener {
     /// Opens an object at its home, or by a lease on its attributes.
     pub(crate) async fn open_object(&self, request: &OpenRequest) -> OpenOutcome {
         match self.open_leased(request).await {
-            LeasedOpening::Found(found) => return OpenOutcome::Found(found),
-            LeasedOpening::AskWhole(bytes) => {
+            LeaseAnswer::Found(found) => return OpenOutcome::Found(found),
+            LeaseAnswer::AskWhole(bytes) => {
                 if let Some(outcome) = self.open_whole(request, bytes).await {
                     return outcome;
                 }
             }
-            LeasedOpening::Ask => {}
+            LeaseAnswer::AskHome => {}
         }
         self.open_at_home(request).await
     }
 
     pub(super) async fn open_at_home(&self, request: &OpenRequest) -> OpenOutcome {
-        let mut between = MapAgreementWait::new();
+        let mut wait = MapAgreementWait::new();
         loop {
             // One map serves the whole try. Another map's home must not be asked under this map's
             // epoch.
@@ -70,25 +69,20 @@ impl ObjectOpener {
                 .home_worker(&request.object)
                 .filter(|home| home.health.admit_call(Instant::now()));
             let Some(home) = home else {
-                return OpenOutcome::Bypass(self.asker.metrics.count_bypass(BypassReason::Workers));
+                return self.count_bypass(BypassReason::Workers);
             };
-            let ours = map.placement.map_epoch();
-            let asking =
+            let recipients =
                 OpenRecipients { home, replica: self.replica_of(&map, request), map: &map };
-            match self.open_by(&asking, request).await {
-                MapOpenOutcome::Answered(outcome) => {
-                    self.agreement.note_agreement(&between);
+            match self.open_under_map(&recipients, request).await {
+                Ok(outcome) => {
+                    self.agreement.note_agreement(&wait);
                     return outcome;
                 }
-                MapOpenOutcome::OtherMap(theirs)
-                    if self
-                        .agreement
-                        .may_agree_soon(&mut between, &home.id, ours, theirs)
-                        .await => {}
-                MapOpenOutcome::OtherMap(_) => {
-                    return OpenOutcome::Bypass(
-                        self.asker.metrics.count_bypass(BypassReason::Epoch),
-                    );
+                Err(theirs) => {
+                    let ours = map.placement.map_epoch();
+                    if !self.agreement.may_agree_soon(&mut wait, &home.id, ours, theirs).await {
+                        return self.count_bypass(BypassReason::Epoch);
+                    }
                 }
             }
         }
@@ -101,43 +95,33 @@ impl ObjectOpener {
         wanted.start..wanted.end.min(u64::from(self.asker.options.geometry.block_bytes))
     }
 
-    async fn note_lease(
+    /// Opens an object at its home by one map. `Err`: the home has a map of this epoch instead. 0:
+    /// it is between two maps.
+    async fn open_under_map(
         &self,
-        question: LeaseQuestion,
+        recipients: &OpenRecipients<'_>,
         request: &OpenRequest,
-        asking: &OpenRecipients<'_>,
-        answer: OpenedPiece<'_>,
-    ) {
-        let epoch = asking.map.placement.map_epoch();
-        let OpenedPiece { opened, data, transport } = answer;
-        let answer = GrantedAnswer { home: asking.home, epoch, opened, data, transport };
-        let metrics = &self.asker.metrics;
-        if self.leases.record_grant(question, request, answer, metrics).await {
-            self.recalls.follow_recalls(asking.home);
-        }
-    }
-
-    /// Opens an object at its home by one map.
-    async fn open_by(&self, asking: &OpenRecipients<'_>, request: &OpenRequest) -> MapOpenOutcome {
-        let home = asking.home;
+    ) -> Result<OpenOutcome, Epoch> {
+        let home = recipients.home;
         let (mut changes, mut repeats) = (0, 0);
         while changes < CHANGES_MAX {
-            match self.open_at(asking, request).await {
-                Ok(Some(asked)) => return asked,
-                Ok(None) => changes += 1,
-                Err(AttemptError::Transport(error))
+            match self.try_open_once(recipients, request).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(OpenTryError::OtherMap(theirs)) => return Err(theirs),
+                Err(OpenTryError::Changed) => changes += 1,
+                Err(OpenTryError::Attempt(AttemptError::Transport(error)))
                     if repeats < REPEATS_MAX && home.may_be_asked_again(&error) =>
                 {
                     repeats += 1;
                     self.asker.note_repeat(CallKind::Open, home, &error);
                 }
-                Err(error) => {
+                Err(OpenTryError::Attempt(error)) => {
                     self.asker.note_call_failure(CallKind::Open, home, &request.object, &error);
-                    return self.passed_by(BypassReason::Workers);
+                    return Ok(self.count_bypass(BypassReason::Workers));
                 }
             }
         }
-        self.passed_by(BypassReason::Changing)
+        Ok(self.count_bypass(BypassReason::Changing))
     }
 
     /// Returns the replica that gives the bytes of the first block instead of the home, if the
@@ -165,16 +149,16 @@ impl ObjectOpener {
         }
     }
 
-    /// Sends one open and waits for its outcome. `None`: the object changed meanwhile.
-    async fn open_at(
+    /// Sends one open and waits for its outcome.
+    async fn try_open_once(
         &self,
-        asking: &OpenRecipients<'_>,
+        recipients: &OpenRecipients<'_>,
         request: &OpenRequest,
-    ) -> Result<Option<MapOpenOutcome>, AttemptError> {
-        let home = asking.home;
-        let mut question = self.leases.begin_question(home, request).await;
-        let Some(mut attempt) = self.send_open(asking, request, question.as_ref()) else {
-            return Ok(Some(self.passed_by(BypassReason::Arena)));
+    ) -> Result<OpenOutcome, OpenTryError> {
+        let OpenRecipients { home, replica, map } = recipients;
+        let mut lease_question = self.leases.begin_question(home, request).await;
+        let Some(mut attempt) = self.send_open(recipients, request, lease_question.as_ref()) else {
+            return Ok(self.count_bypass(BypassReason::Arena));
         };
         let mut patience = OpenPatience::new(&self.asker, home, request);
         loop {
@@ -182,7 +166,7 @@ impl ObjectOpener {
             let Ok(step) = step else {
                 match patience.note_silence() {
                     true => continue,
-                    false => return Err(attempt.silence_error()),
+                    false => return Err(attempt.silence_error().into()),
                 }
             };
             patience.note_life();
@@ -192,32 +176,30 @@ impl ObjectOpener {
                 AttemptStep::Progress => {}
                 // The attempt rejects bytes before attributes.
                 AttemptStep::Bytes { .. } => {}
-                AttemptStep::Opened { opened, data, last } => {
+                AttemptStep::Opened { reply, data, last } => {
                     self.asker.metrics.count_call(CallKind::Open, CallOutcome::Ok);
-                    if let Some(question) = question.take() {
-                        let transport = attempt.transport_kind();
-                        let answer = OpenedPiece { opened: &opened, data: &data, transport };
-                        self.note_lease(question, request, asking, answer).await;
+                    let (transport, epoch) = (attempt.transport_kind(), map.placement.map_epoch());
+                    if let Some(lease_question) = lease_question.take() {
+                        let (reply, data) = (&*reply, &*data);
+                        let answer = GrantedAnswer { home, epoch, reply, data, transport };
+                        self.note_lease(lease_question, request, answer).await;
                     }
-                    let found = match &asking.replica {
-                        Some(replica) => self.found_apart(
-                            request,
-                            *opened,
-                            attempt.transport_kind(),
-                            asking.map,
-                            replica,
-                        ),
-                        None => self.build_opened(request, attempt, *opened, data, last),
+                    let found = match replica {
+                        Some(replica) => {
+                            let drawn = Some(HotBlockDraw::Replica(replica.clone()));
+                            self.found_by_span(request, *reply, transport, map, drawn)
+                        }
+                        None => self.build_opened(request, attempt, *reply, data, last),
                     };
-                    return Ok(Some(MapOpenOutcome::Answered(OpenOutcome::Found(Box::new(found)))));
+                    return Ok(OpenOutcome::Found(Box::new(found)));
                 }
                 AttemptStep::Absent(absent) => {
                     self.asker.metrics.count_call(CallKind::Open, CallOutcome::Ok);
-                    return Ok(Some(MapOpenOutcome::Answered(OpenOutcome::Absent(absent))));
+                    return Ok(OpenOutcome::Absent(absent));
                 }
                 AttemptStep::Refused(refusal) => {
                     self.asker.metrics.count_call(CallKind::Open, CallOutcome::Refused);
-                    return Ok(self.open_refused(home, request, refusal));
+                    return self.judge_refusal(home, request, refusal);
                 }
             }
         }
@@ -225,16 +207,16 @@ impl ObjectOpener {
 
     fn send_open(
         &self,
-        asking: &OpenRecipients<'_>,
+        recipients: &OpenRecipients<'_>,
         request: &OpenRequest,
-        question: Option<&LeaseQuestion>,
+        lease_question: Option<&LeaseQuestion>,
     ) -> Option<TierAttempt> {
-        let (options, home) = (&self.asker.options, asking.home);
+        let (options, home) = (&self.asker.options, recipients.home);
         let geometry = options.geometry;
         // `request.want` is sent even if no bytes are. It marks a GET, and a GET needs the UFS's
         // errors with their bodies; a HEAD does not.
         let gives =
-            |&want: &ByteRange| asking.replica.is_none() && touches_first_block(geometry, want);
+            |&want: &ByteRange| recipients.replica.is_none() && touches_first_block(geometry, want);
         let want = request.want.filter(gives);
         let mut bytes_max = 0;
         let call = home.peer.call_with(|wants_landing| {
@@ -251,14 +233,14 @@ impl ObjectOpener {
             let open = OpenMessage {
                 object: ObjectKey::clone(&request.object),
                 version_id: request.version_id.clone(),
-                epoch: asking.map.placement.map_epoch(),
+                epoch: recipients.map.placement.map_epoch(),
                 geometry,
                 attributes_age_ms_max: request.attributes_age_ms_max,
                 absence_age_ms_max: request.absence_age_ms_max,
                 checksums: request.checksums,
                 want: request.want,
                 piece_bytes_max: bytes_max,
-                holder: question.and_then(|question| question.holder),
+                holder: lease_question.and_then(|question| question.holder),
             };
             let message =
                 WorkerRequest::Open(open).for_tenant(request.trace.as_ref(), request.tenant);
@@ -273,11 +255,23 @@ impl ObjectOpener {
         ))
     }
 
+    async fn note_lease(
+        &self,
+        lease_question: LeaseQuestion,
+        request: &OpenRequest,
+        answer: GrantedAnswer<'_>,
+    ) {
+        let (home, metrics) = (answer.home, &self.asker.metrics);
+        if self.leases.record_grant(lease_question, request, answer, metrics).await {
+            self.recalls.follow_recalls(home);
+        }
+    }
+
     fn build_opened(
         &self,
         request: &OpenRequest,
         attempt: TierAttempt,
-        opened: OpenObjectReply,
+        reply: OpenObjectReply,
         data: Vec<Bytes>,
         last: bool,
     ) -> OpenedObject {
@@ -285,11 +279,11 @@ impl ObjectOpener {
         let (transport, at, end) = (attempt.transport_kind(), attempt.at, attempt.end);
         self.asker.metrics.bytes[transport].inc_by(bytes as u64);
         let covered = u64::from(at) - bytes as u64..u64::from(end);
-        let request_range = wanted_bytes(request, opened.attributes.version.bytes);
+        let request_range = wanted_bytes(request, reply.attributes.version.bytes);
         let rest = (at < end).then(|| {
             let rest = self.spans.read_span(SpanRequest {
                 object: request.object.clone(),
-                version: Arc::new(opened.attributes.version.clone()),
+                version: Arc::new(reply.attributes.version.clone()),
                 span: BlockSpan { block: BlockIndex(0), range: at..end },
                 ahead_bytes: 0,
                 request_range,
@@ -298,25 +292,7 @@ impl ObjectOpener {
             });
             if last { rest } else { rest.with_attempt(attempt) }
         });
-        OpenedObject { opened, data, transport: Some(transport), rest, covered }
-    }
-
-    /// Returns an object whose home gave attributes alone; a replica is asked for the bytes.
-    fn found_apart(
-        &self,
-        request: &OpenRequest,
-        opened: OpenObjectReply,
-        transport: TransportKind,
-        map: &TierWorkerMap,
-        replica: &Arc<TierWorker>,
-    ) -> OpenedObject {
-        self.found_by_span(
-            request,
-            opened,
-            transport,
-            map,
-            Some(HotBlockDraw::Replica(replica.clone())),
-        )
+        OpenedObject { reply, data, transport: Some(transport), rest, covered }
     }
 
     /// Returns an object whose attributes are there. The bytes of the first block come from the
@@ -324,12 +300,12 @@ impl ObjectOpener {
     pub(super) fn found_by_span(
         &self,
         request: &OpenRequest,
-        opened: OpenObjectReply,
+        reply: OpenObjectReply,
         transport: TransportKind,
         map: &TierWorkerMap,
         drawn: Option<HotBlockDraw>,
     ) -> OpenedObject {
-        let version = &opened.attributes.version;
+        let version = &reply.attributes.version;
         let covered = self.of_first_block(request, version.bytes);
         let rest = (!covered.is_empty()).then(|| {
             // Both are within the first block.
@@ -346,28 +322,26 @@ impl ObjectOpener {
             self.spans.read_span_at(request, map, drawn)
         });
         let covered = if rest.is_some() { covered } else { 0..0 };
-        OpenedObject { opened, data: Vec::new(), transport: Some(transport), rest, covered }
+        OpenedObject { reply, data: Vec::new(), transport: Some(transport), rest, covered }
     }
 
-    /// Translates a refusal. `None`: the object changed meanwhile.
-    fn open_refused(
+    /// Judges what a home's refusal means for an open.
+    fn judge_refusal(
         &self,
         home: &TierWorker,
         request: &OpenRequest,
         refusal: WorkerRefusal,
-    ) -> Option<MapOpenOutcome> {
+    ) -> Result<OpenOutcome, OpenTryError> {
         let reason = match refusal.kind {
-            RefusalKind::Ufs(answer) => {
-                return Some(MapOpenOutcome::Answered(OpenOutcome::Ufs(answer)));
-            }
-            RefusalKind::VersionGone => return None,
+            RefusalKind::Ufs(answer) => return Ok(OpenOutcome::Ufs(answer)),
+            RefusalKind::VersionGone => return Err(OpenTryError::Changed),
             RefusalKind::Uncertain => BypassReason::Uncertain,
             RefusalKind::Busy => BypassReason::Busy,
             RefusalKind::Uncacheable => BypassReason::Uncacheable,
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
             // A new map is on its way: the worker, or this process, follows within a moment.
             RefusalKind::WrongEpoch(theirs) if self.asker.options.coordinated => {
-                return Some(MapOpenOutcome::OtherMap(theirs));
+                return Err(OpenTryError::OtherMap(theirs));
             }
             RefusalKind::WrongEpoch(_) => {
                 tracing::warn!(
@@ -399,26 +373,27 @@ impl ObjectOpener {
                 BypassReason::Misconfigured
             }
         };
-        Some(self.passed_by(reason))
+        Ok(self.count_bypass(reason))
     }
 
-    fn passed_by(&self, reason: BypassReason) -> MapOpenOutcome {
-        MapOpenOutcome::Answered(OpenOutcome::Bypass(self.asker.metrics.count_bypass(reason)))
+    fn count_bypass(&self, reason: BypassReason) -> OpenOutcome {
+        OpenOutcome::Bypass(self.asker.metrics.count_bypass(reason))
     }
 }
 
-/// The home's answer to an open, and the verified bytes that came with it.
-struct OpenedPiece<'a> {
-    opened: &'a OpenObjectReply,
-    data: &'a [Bytes],
-    transport: TransportKind,
-}
-
-/// Outcome of an open by one map.
-enum MapOpenOutcome {
-    Answered(OpenOutcome),
+/// Reason why one try of an open has no outcome.
+enum OpenTryError {
+    Attempt(AttemptError),
+    /// The object changed between its attributes and its bytes.
+    Changed,
     /// The home has a map of this epoch instead. 0: it is between two maps.
     OtherMap(Epoch),
+}
+
+impl From<AttemptError> for OpenTryError {
+    fn from(error: AttemptError) -> Self {
+        Self::Attempt(error)
+    }
 }
 
 /// The workers that an open asks, and the map that named them.

@@ -35,8 +35,8 @@ impl<'a> OpenPatience<'a> {
         Self { asker, home, request, stage: PatienceStage::Asked }
     }
 
-    /// Returns the longest wait from now on. A home that nobody may be asked beside is not silent
-    /// before its time is over.
+    /// Returns the longest wait from now on. Without a listener for silence, the first wait is the
+    /// full `first_progress`.
     pub(crate) fn next_wait(&self) -> Duration {
         let TierSettings { hedge_after, first_progress, idle, .. } = &self.asker.options.settings;
         match self.stage {

@@ -19,9 +19,24 @@ pub enum OpenOutcome {
     Bypass(BypassReason),
 }
 
+/// What leased attributes say to an open.
+pub(super) enum LeaseAnswer {
+    Found(Box<OpenedObject>),
+    AskHome,
+    /// Ask the home for the whole of a small object of so many bytes, to hold it.
+    AskWhole(u64),
+}
+
+impl LeaseAnswer {
+    pub(super) fn found(found: OpenedObject) -> Self {
+        Self::Found(Box::new(found))
+    }
+}
+
 /// An object that was found, and the first of its wanted bytes.
 pub struct OpenedObject {
-    pub opened: OpenObjectReply,
+    /// What the home said: the attributes, and how they were found.
+    pub reply: OpenObjectReply,
     /// Verified bytes of the opened piece.
     pub data: Vec<Bytes>,
     /// What the answer came over. `None`: this process held all of it, bytes included.
@@ -37,7 +52,7 @@ impl OpenedObject {
     /// Returns how the first bytes were found or, without any, how the attributes were.
     pub fn cache_verdict(&self) -> CacheVerdict {
         let attributes =
-            if self.opened.attributes_cached { CacheVerdict::Hit } else { CacheVerdict::Miss };
-        self.opened.piece.as_ref().map_or(attributes, |piece| piece.verdict)
+            if self.reply.attributes_cached { CacheVerdict::Hit } else { CacheVerdict::Miss };
+        self.reply.piece.as_ref().map_or(attributes, |piece| piece.verdict)
     }
 }

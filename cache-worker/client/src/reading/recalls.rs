@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use verbs3_pacing::GrowingPause;
 use verbs3_protocol::{RECALLS_WAIT_MS, RecallPollMessage, RecallReply};
 
-use crate::asking::question::{AnswerPatience, EncodedQuestion, ask};
+use crate::asking::single_answer::{AnswerPatience, EncodedQuestion, ask};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{CallKind, CallOutcome, LeaseEvent};

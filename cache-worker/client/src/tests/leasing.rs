@@ -4,7 +4,7 @@ use super::following::{adopt, following, following_with};
 use super::opening::request;
 use super::writing::volume;
 use super::*;
-use crate::metrics::LeasedOpen;
+use crate::metrics::LeasedOpenKind;
 use crate::{OpenOutcome, OpenRequest, OpenedObject};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::watch;
@@ -147,7 +147,7 @@ pub(super) async fn open(tier: &Arc<CacheTierClient>, request: &OpenRequest) -> 
 
 /// The version that a HEAD shows.
 pub(super) async fn head(tier: &Arc<CacheTierClient>) -> String {
-    open(tier, &asking(tier, None)).await.opened.attributes.version.etag
+    open(tier, &asking(tier, None)).await.reply.attributes.version.etag
 }
 
 pub(super) fn opens_asked(worker: &TestWorker) -> usize {
@@ -178,7 +178,7 @@ async fn where_a_home_would_grant_it_is_polled_and_then_not_asked_any_more() {
     for _ in 0..5 {
         assert_eq!(head(&tier).await, "\"v1\"");
     }
-    assert_eq!((opens_asked(&a), tier.asker.metrics.leased[LeasedOpen::Head].get()), (2, 5));
+    assert_eq!((opens_asked(&a), tier.asker.metrics.leased[LeasedOpenKind::Head].get()), (2, 5));
     let holders: Vec<_> = a.asked().iter().filter_map(holder_of).collect();
     assert_eq!(
         holders,

@@ -118,7 +118,7 @@ async fn ranges_without_bytes_in_the_first_block_give_attributes_alone() {
         Some(ByteRange::Suffix { bytes: 10 }),
     ] {
         let found = found(&tier, want).await;
-        assert_eq!(found.opened.attributes.version.bytes, BYTES);
+        assert_eq!(found.reply.attributes.version.bytes, BYTES);
         assert!(
             found.covered.is_empty() && found.rest.is_none() && found.data.is_empty(),
             "{want:?}"

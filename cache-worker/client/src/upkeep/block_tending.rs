@@ -12,7 +12,7 @@ use verbs3_protocol::{
     WorkerQuestion, WorkerRefusal,
 };
 
-use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError};
+use crate::asking::single_answer::{AnswerPatience, EncodedQuestion, QuestionError};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::asking::worker_map::TierWorkerMap;

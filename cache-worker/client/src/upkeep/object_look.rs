@@ -11,7 +11,9 @@ use verbs3_protocol::{
 };
 
 use crate::asking::home_batches::OfKey;
-use crate::asking::question::{AnswerFlaw, AnswerPatience, EncodedQuestion, QuestionError, ask};
+use crate::asking::single_answer::{
+    AnswerFlaw, AnswerPatience, EncodedQuestion, QuestionError, ask,
+};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{CallKind, CallOutcome};

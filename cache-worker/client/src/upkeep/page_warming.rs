@@ -11,7 +11,7 @@ use verbs3_protocol::{
     WarmPagesReply, WarmTier, WorkerId, WorkerRefusal,
 };
 
-use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError};
+use crate::asking::single_answer::{AnswerPatience, EncodedQuestion, QuestionError};
 use crate::asking::worker_asker::WorkerAsker;
 use crate::settings::TierSettings;
 
@@ -28,8 +28,8 @@ pub struct WarmRequest {
     /// Used without a version: the object's length by a listing. If it fits into the pages, the
     /// worker asks for the whole object, so that one answer of the UFS brings bytes and attributes.
     pub listed_bytes: Option<u64>,
-    /// Which of the block's owners is asked: 0, or a replica below
-    /// `CacheTierClient::owners_count`.
+    /// Which of the block's owners is asked: 0 is the owner, and those after it are next owners,
+    /// below `CacheTierClient::owners_count`.
     pub replica: usize,
     pub tier: WarmTier,
     /// Milliseconds since 1970; 0: not pinned.

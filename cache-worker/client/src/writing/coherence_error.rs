@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinError;
 use verbs3_protocol::{Epoch, WorkerId, WorkerRefusal};
 
-use crate::asking::question::QuestionError;
+use crate::asking::single_answer::QuestionError;
 
 /// Reason why a home does not know of a write.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -15,7 +15,7 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::transport::CallEvent;
 
-use crate::asking::question::{AnswerFlaw, AnswerPatience, EncodedQuestion, QuestionError};
+use crate::asking::single_answer::{AnswerFlaw, AnswerPatience, EncodedQuestion, QuestionError};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{CallKind, CallOutcome};

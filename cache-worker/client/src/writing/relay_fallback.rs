@@ -23,7 +23,7 @@ use verbs3_protocol::{
 };
 
 use crate::asking::delivery::{HomeLifeSigns, RETRY_PAUSES};
-use crate::asking::question::{EncodedQuestion, QuestionError};
+use crate::asking::single_answer::{EncodedQuestion, QuestionError};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{CallKind, RelayOutcome, RelayedKind};

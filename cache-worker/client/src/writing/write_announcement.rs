@@ -4,11 +4,11 @@
 //! If a [`TierWriteGuard`] is dropped without a report (the client hung up), the write is reported
 //! as unknown. Its keys stay uncertain, and reads ask the UFS, until their time is over.
 //!
-//! # Why these messages may be sent twice
-//! When a connection breaks, nobody knows whether the home has acted. The message is sent again
-//! over the next transport. To a silent home it also goes through [`crate::relay_fallback`]. Both
-//! messages name their [`WriteId`], and both are idempotent: a second announcement renews the
-//! first; a second report raises the generation once more and finds nothing left to close.
+//! # Why these messages may be sent twice When a connection breaks, nobody knows whether the home
+//! has acted. The message is sent again over the next transport. To a silent home it also goes
+//! through [`crate::writing::relay_fallback`]. Both messages name their [`WriteId`], and both are
+//! idempotent: a second announcement renews the first; a second report raises the generation once
+//! more and finds nothing left to close.
 //!
 //! A copy on the broken connection, or on the relay, may arrive *late*. A late report only
 //! invalidates. A late announcement, after its own report, opens the write again until its time is
@@ -39,7 +39,7 @@ use verbs3_protocol::{
 };
 
 use crate::asking::delivery::{RETRY_PAUSE_MAX, RETRY_PAUSES};
-use crate::asking::question::{AnswerPatience, EncodedQuestion, ask};
+use crate::asking::single_answer::{AnswerPatience, EncodedQuestion, ask};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::asking::worker_map::TierWorkerMap;

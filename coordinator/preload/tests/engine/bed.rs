@@ -276,7 +276,7 @@ impl Bed {
                 panic!("{key} was not found")
             };
             assert_eq!(found.cache_verdict(), CacheVerdict::Hit, "{key}");
-            let version = Arc::new(found.opened.attributes.version.clone());
+            let version = Arc::new(found.reply.attributes.version.clone());
             let mut bytes = Vec::new();
             for span in GEOMETRY.cut_spans(0..version.bytes) {
                 let (object, version) = (object.clone(), version.clone());

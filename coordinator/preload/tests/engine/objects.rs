@@ -30,7 +30,7 @@ async fn length(bed: &Bed, key: &str) -> Option<u64> {
         tenant: None,
     };
     match bed.tier.open_object(&open).await {
-        OpenOutcome::Found(found) => Some(found.opened.attributes.version.bytes),
+        OpenOutcome::Found(found) => Some(found.reply.attributes.version.bytes),
         OpenOutcome::Absent(_) => None,
         OpenOutcome::Bypass(_) | OpenOutcome::Ufs(_) => panic!("the tier has no answer for {key}"),
     }

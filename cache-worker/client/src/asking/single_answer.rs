@@ -1,8 +1,8 @@
 //! Owns a question that has one answer without bytes: sends it to one worker, and waits for what
 //! the worker says.
 //!
-//! Decides nothing about other workers. Opens and reads, which are answered with bytes in parts,
-//! are attempts of their own.
+//! Decides nothing about other workers. No GET passes here: opens and reads, which are answered
+//! with bytes, are attempts of their own (`attempt`).
 
 use std::marker::PhantomData;
 use std::sync::Arc;
