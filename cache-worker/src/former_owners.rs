@@ -17,9 +17,9 @@ use verbs3_protocol::{
 
 use crate::clock::WorkerInstant;
 
-/// Maps that are remembered, the present one included: 128 KiB each per replica. More changes than
-/// that come only from a cluster that restarts one worker after the other. A worker that missed a
-/// map gets the page from the UFS.
+/// Maps that are remembered, the present one included: 128 KiB each for every rank. More changes
+/// than that come only from a cluster that restarts one worker after the other. A worker that
+/// missed a map gets the page from the UFS.
 const MAPS_MAX: usize = 32;
 
 /// Former owners that are asked for one page: the last one, and the one before it, in case the slot

@@ -40,5 +40,5 @@ pub use settings::{
     WorkerSettings, WorkerWritesSettings,
 };
 pub use volumes::WorkerVolumes;
-pub use worker::{CacheWorker, WorkerAskers, WorkerError, WorkerParts};
+pub use worker::{CacheWorker, WorkerAskers, WorkerComponents, WorkerError};
 pub use worker_drain::WorkerDrainProgress;

@@ -8,7 +8,7 @@ use crate::fill::VolumeSource;
 use crate::serve_refusal::ServeRefusal;
 use crate::volumes::WorkerVolumes;
 
-/// What a question is held against.
+/// What a question is checked against.
 pub(crate) struct QuestionChecks {
     /// Block and page size; the same in the whole cluster.
     pub(crate) geometry: BlockGeometry,

@@ -31,8 +31,8 @@ pub struct WorkerSettings {
     /// `tcp.bind_device`, else this host's name.
     #[setting(example = "10.0.0.1:9400")]
     pub advertise: Option<String>,
-    /// What fails together, such as a rack: replicas of a block go to different zones where there
-    /// are any.
+    /// What fails together, such as a rack: a block's owner and its next owners are in different
+    /// zones, where there are any.
     #[setting(default = "")]
     pub zone: String,
     /// Share of the blocks, relative to the other workers, as it is told to the coordinators;

@@ -57,7 +57,7 @@ pub enum WorkerError {
 }
 
 /// What a worker is made of, besides its settings.
-pub struct WorkerParts {
+pub struct WorkerComponents {
     /// Block and page size; the same in the whole cluster.
     pub geometry: BlockGeometry,
     pub askers: WorkerAskers,
@@ -125,23 +125,23 @@ impl CacheWorker {
     /// caller's to check.
     pub fn new(
         settings: &WorkerSettings,
-        parts: WorkerParts,
+        components: WorkerComponents,
         registry: &Registry,
     ) -> Result<Arc<Self>, WorkerError> {
-        Self::with_clock(settings, parts, registry, Arc::new(SystemClock::default()))
+        Self::with_clock(settings, components, registry, Arc::new(SystemClock::default()))
     }
 
     /// Creates a worker as [`CacheWorker::new`] does, with the caller's clock for ages and the ends
     /// of uncertain writes.
     pub fn with_clock(
         settings: &WorkerSettings,
-        parts: WorkerParts,
+        components: WorkerComponents,
         registry: &Registry,
         clock: Arc<dyn WorkerClock>,
     ) -> Result<Arc<Self>, WorkerError> {
         let WorkerSettings { fill, disk, index, writes, leases, neighbours, populate, .. } =
             settings;
-        let WorkerParts { geometry, askers, arena, volumes } = parts;
+        let WorkerComponents { geometry, askers, arena, volumes } = components;
         let (cell_bytes, page_bytes) = (arena.cell_bytes_max(), geometry.page_bytes);
         if cell_bytes < page_bytes as usize {
             return Err(WorkerError::Cell { cell_bytes, page_bytes });

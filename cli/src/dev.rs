@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus::Registry;
 use s3s::dto::CreateBucketInput;
-use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerParts, WorkerVolumes};
+use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerComponents, WorkerVolumes};
 use verbs3_config::{
     ByteSize, DevSettings, DiskFolderSettings, MountSettings, RootSettings, WorkerSettings,
 };
@@ -187,7 +187,7 @@ fn start_workers(
         verbs3_rdma::metrics::register_arena(&part, memory.clone())?;
         // The only asker is this process.
         let volumes = WorkerVolumes::of_stores(stores.values().cloned());
-        let of = WorkerParts { geometry, askers: WorkerAskers::Any, arena: memory, volumes };
+        let of = WorkerComponents { geometry, askers: WorkerAskers::Any, arena: memory, volumes };
         caches.push(CacheWorker::new(config, of, &part).context("can't start the worker")?);
         parts.push(part);
     }

@@ -260,7 +260,7 @@ async fn what_was_changed_past_the_gateway_is_seen_when_that_is_said() {
     assert_eq!((dev.end(), store.end()), (Some(0), Some(0)));
 }
 
-/// One worker has no replicas, and lacks none.
+/// One worker has no next owner beside it, and lacks none.
 #[test]
 fn dev_as_it_starts_is_well() {
     let folder = tempfile::tempdir().unwrap();

@@ -35,8 +35,8 @@ pub struct ClusterSettings {
     /// pages from the UFS. A power of two.
     #[setting(default = "256KiB", range = "64KiB"..="1MiB")]
     pub page: ByteSize,
-    /// Workers that each block may be served by: its owner, and those that are asked when the owner
-    /// does not answer.
+    /// Workers that each block has, in order: its owner, and the next owners, which are asked one
+    /// after the other when the owner does not answer. Replicas of hot blocks don't count.
     #[setting(default = 2, range = 1..=8)]
     pub replicas: u16,
     /// The workers, where there is no coordinator. Order does not matter; the same list everywhere.
@@ -72,8 +72,8 @@ pub struct ClusterWorkerSettings {
     /// Share of the blocks, relative to the other workers: usually its memory.
     #[setting(default = 1.0, range = 0.001..=1_000_000.0)]
     pub weight: f64,
-    /// What fails together, such as a rack: replicas of a block go to different zones where there
-    /// are any.
+    /// What fails together, such as a rack: a block's owner and its next owners are in different
+    /// zones, where there are any.
     #[setting(default = "")]
     pub zone: String,
 }

@@ -23,7 +23,7 @@ pub(crate) struct TierMetrics {
     /// Verified bytes from workers by transport.
     #[metric(labels(transport), from_zero)]
     pub(crate) bytes: MetricFamily<TransportKind, IntCounter>,
-    /// Spans asked of a replica because the owner was silent.
+    /// Spans asked of a second worker because the first was silent.
     pub(crate) hedges: IntCounter,
     /// Spans that went on with another worker after a failure.
     pub(crate) failovers: IntCounter,

@@ -13,14 +13,14 @@ pub struct TierSettings {
     /// object is one round trip. Not less than a page, not more than a block.
     #[setting(default = "1MiB", range = "64KiB"..="16MiB")]
     pub open_landing: ByteSize,
-    /// For a worker's first sign of life; then the next replica is asked, then the UFS. A live fill
+    /// For a worker's first sign of life; then the next worker is asked, then the UFS. A live fill
     /// counts as one.
     #[setting(default = "2s", range = "10ms"..="5m")]
     pub first_progress: TimePeriod,
     /// For the next sign of life of a worker that has shown one.
     #[setting(default = "15s", range = "100ms"..="10m")]
     pub idle: TimePeriod,
-    /// After how long the next replica is asked too, while the first is silent; and, while an
+    /// After how long the next worker is asked too, while the first is silent; and, while an
     /// object's home is silent, the UFS.
     #[setting(default = "250ms", range = "1ms"..="1m")]
     pub hedge_after: TimePeriod,

@@ -25,7 +25,7 @@ pub struct ClusterMember {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberRoster {
     pub epoch: Epoch,
-    /// Number of workers that each slot is given.
+    /// Number of workers that each slot is given: its owner, and the next owners.
     pub replicas: u16,
     pub members: Vec<ClusterMember>,
     /// Ranking rules of the release that made it: see [`RANKING`].

@@ -27,7 +27,7 @@ impl std::fmt::Debug for PopulateToken {
 }
 
 /// Has the owner of a block keep pages of it that no version has yet. The worker asks for their
-/// bytes by `Wanted`, holds them against the checksums, and answers [`StagedPages`].
+/// bytes by `Wanted`, checks them against the checksums, and answers [`StagedPages`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageMessage {
     pub object: ObjectKey,

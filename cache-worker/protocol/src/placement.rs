@@ -37,7 +37,7 @@ pub struct PlacementMember {
     pub id: WorkerId,
     /// Relative capacity, > 0.
     pub weight: f64,
-    /// What fails together, such as a rack; empty: unknown. Replicas of a slot go to different
+    /// What fails together, such as a rack; empty: unknown. The owners of a slot are in different
     /// zones if there are any.
     pub zone: String,
     /// Owns no more slots, but is still a member: it may be asked for what it owned.

@@ -20,7 +20,7 @@ pub struct WorkerRefusal {
 pub enum RefusalKind {
     /// A write of this key is in flight, or its outcome is unknown: ask the UFS, cache nothing.
     Uncertain,
-    /// No memory, or too many fills: ask a replica or the UFS.
+    /// No memory, or too many fills: ask another worker or the UFS.
     Busy,
     /// The object can't be cached (no strong ETag, encrypted with a client's key): ask the UFS.
     Uncacheable,

@@ -1,6 +1,6 @@
 //! Guesses whether an object fits one block, or one request, before anybody has said its length:
-//! objects of one folder are mostly alike. A wrong guess costs time, and never a byte: what is asked
-//! for is held against what the answer says.
+//! objects of one folder are mostly alike. A wrong guess costs time, and never a byte: what is
+//! asked for is checked against what the answer says.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -18,7 +18,7 @@ use verbs3_protocol::ObjectVolume;
 use crate::clock::WorkerInstant;
 use crate::tenants::{ACCOUNTS_MAX, TenantAccount, TenantAccounts};
 
-/// Scopes that are kept apart. Reads are held against those in doubt, and announcements look for
+/// Scopes that are kept apart. Reads are checked against those in doubt, and announcements look for
 /// their own.
 const SCOPES_MAX: usize = 256;
 

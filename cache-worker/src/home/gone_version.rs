@@ -30,8 +30,8 @@ impl AttributeHome {
         let (hash, now) = (object.hash(), self.clock.now());
         let key = self.digests.attributes_key(object, None);
         let named = self.digests.attributes_key(object, version.version_id.as_deref());
-        // First, before the generation is read: what a check installs from here on is held against
-        // it there, and what one has installed is under the generation below.
+        // First, before the generation is read: what a check installs from here on is checked
+        // against it there, and what one has installed is under the generation below.
         self.fetcher.checks.note_gone(key, version);
         self.fetcher.checks.note_gone(named, version);
         // While a write is open nothing is answered from here, and its report makes all void.

@@ -114,9 +114,9 @@ impl PageServer {
         Ok(bytes)
     }
 
-    /// Lets a replica copy the pages that the block's owner holds; the rest is filled. If the owner
-    /// does not say what it holds, nothing is filled, because its bytes would leave the UFS twice.
-    /// The caller has time, and retries.
+    /// Lets a next owner copy the pages that the block's owner holds; the rest is filled. If the
+    /// owner does not say what it holds, nothing is filled, because its bytes would leave the UFS
+    /// twice. The caller has time, and retries.
     async fn copy_from_owner(
         &self,
         target: &Arc<FillTarget>,

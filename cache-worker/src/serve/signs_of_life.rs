@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until};
 use verbs3_protocol::WorkerReply;
 use verbs3_rdma::transport::ReplySender;
 
-/// Wait before the first sign. It is well below the time after which a requester hedges to a
-/// replica (`hedge_after`, 250 ms by default). Otherwise every slow fill would be requested from
+/// Wait before the first sign. It is well below the time after which a requester hedges to the
+/// next owner (`hedge_after`, 250 ms by default). Otherwise every slow fill would be requested from
 /// the UFS twice.
 const FIRST: Duration = Duration::from_millis(100);
 

@@ -1,5 +1,5 @@
-//! Answers `StageMessage`: takes pages of a write from the gateway that sends it to the store, holds
-//! them against their checksums, and keeps them where nobody can read them.
+//! Answers `StageMessage`: takes pages of a write from the gateway that sends it to the store,
+//! checks them against their checksums, and keeps them where nobody can read them.
 
 use std::ops::Range;
 
@@ -96,7 +96,7 @@ impl CacheWorker {
         Ok(StageRoom { cells, landing: landing.ok_or(ServeRefusal::NoStageMemory)?, taken })
     }
 
-    /// Copies what was pushed into cells of its own, and holds each page against its checksum.
+    /// Copies what was pushed into cells of its own, and checks each page against its checksum.
     fn copy_pages(
         &self,
         stage: &StageMessage,

@@ -83,7 +83,7 @@ pub async fn start_coordinator(
     })?;
     let address = socket.local_addr()?;
     let file = dir.join(FILE);
-    // One worker has no replicas, and lacks none.
+    // One worker has no next owner beside it, and lacks none.
     let replicas = cluster.replicas.min(u16::try_from(workers.len()).unwrap_or(u16::MAX)).max(1);
     let coordinators = vec![format!("http://{address}")];
     let mut cluster =

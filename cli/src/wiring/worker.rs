@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
-use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerParts, WorkerVolumes};
+use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerComponents, WorkerVolumes};
 use verbs3_certificates::NodeRole;
 use verbs3_config::{RootSettings, WorkerDiskSettings, WorkerSettings};
 use verbs3_coordinator_client::WorkerLeaseKeeper;
@@ -69,8 +69,9 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         )),
     };
     let volumes = WorkerVolumes::of_stores(stores.into_values());
-    let parts = WorkerParts { geometry, askers, arena: arena.clone(), volumes };
-    let cache = CacheWorker::new(&worker, parts, &registry).context("can't start the worker")?;
+    let components = WorkerComponents { geometry, askers, arena: arena.clone(), volumes };
+    let cache =
+        CacheWorker::new(&worker, components, &registry).context("can't start the worker")?;
 
     let source = TelemetrySource { service: "verbs3-worker", instance: &worker.id };
     let telemetry = TelemetryHandle::start(&telemetry, source, &registry)?;

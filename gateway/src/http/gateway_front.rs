@@ -1,6 +1,6 @@
-//! Takes one request through s3s and back. Owns admission, the request's id, and the headers that
-//! every answer carries. Replaces s3s's answer where the UFS gave one, or a body was refused.
-//! Spawns nothing.
+//! Answers one request: plain reads by `plain_read`, all else through s3s. Owns the places of
+//! strangers' requests, the request's id, and the headers that every answer carries. Replaces s3s's
+//! answer where the UFS gave one, or a body was refused. Spawns nothing.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};

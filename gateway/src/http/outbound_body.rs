@@ -1,6 +1,6 @@
 //! Owns an answer's body on its way to the socket, and the request's end. When the body or its
-//! connection is over, the request is counted, logged, and leaves the admission. Changes no byte
-//! and copies none.
+//! connection is over, the request is counted, logged, and gives up its place among the requests
+//! under way. Changes no byte and copies none.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::exchange::HttpExchange;
 use crate::metrics::GatewayHttpMetrics;
 use crate::write::body_budget::{BodyBudget, BodyPlace};
 
-/// Largest body in memory that holds no admission: it costs no more than the connection that it
-/// waits for.
+/// Largest body in memory that holds no place among the requests under way: it costs no more than
+/// the connection that it waits for.
 const SMALL_BYTES: usize = 64 * 1024;
 
 /// What to count and log of a request when it ends. It ends when this is dropped, even if the
@@ -62,8 +62,8 @@ impl OutboundBody {
         Self::begin_answer(inner, ending, progress)
     }
 
-    /// Makes a body for HTTP/2, where many answers may wait on one connection. An answer without
-    /// admission holds `place` instead (from [`place_for_http2`]).
+    /// Makes a body for HTTP/2, where many answers may wait on one connection. An answer without a
+    /// place among the requests under way holds `place` instead (from [`place_for_http2`]).
     pub fn over_http2(
         inner: s3s::Body,
         ending: RequestEnding,
@@ -100,9 +100,9 @@ impl OutboundBody {
     }
 }
 
-/// Takes memory of `budget` for an answer over HTTP/2 that holds no admission while it waits.
-/// `None`: it needs none, or none is left. If none is left, a stranger's answer loses its body:
-/// strangers must not hold the places of others.
+/// Takes memory of `budget` for an answer over HTTP/2 that holds no place among the requests under
+/// way while it waits. `None`: it needs none, or none is left. If none is left, a stranger's answer
+/// loses its body: strangers must not hold the places of others.
 pub(super) fn place_for_http2(
     body: &mut s3s::Body,
     headers: &mut HeaderMap,

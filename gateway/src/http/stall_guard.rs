@@ -1,5 +1,6 @@
-//! Owns the write deadline of a socket: a client that stops reading would hold memory and an
-//! admission for ever. Reads are bounded elsewhere (`inbound_body`, and hyper's header timeout).
+//! Owns the write deadline of a socket: a client that stops reading would hold memory, and its
+//! place among the requests under way, for ever. Reads are bounded elsewhere (`inbound_body`, and
+//! hyper's header timeout).
 //!
 //! Also lingers before it closes. A client may get its answer before it has sent everything (the
 //! store refused a PUT, for example). A reset would then hide the answer from many clients. The

@@ -21,7 +21,7 @@ use crate::http::{
 use crate::metrics::DenialReason;
 use crate::tenant_places::TenantPlaces;
 
-/// What proofs are held against, and what clients count against.
+/// What proofs are checked against, and what clients count against.
 pub(super) struct LendingIdentities {
     pub(super) front: Arc<GatewayFront>,
     pub(super) identities: Arc<IdentityStore>,

@@ -107,7 +107,7 @@ impl OperationCore {
             "GetObject" | "HeadObject" => None,
             _ => Some(entry.exchange.take_store_place(&entry.mount.ufs).await?),
         };
-        let (result, raw) = match self.write(entry, keys) {
+        let (result, raw) = match self.prepare_announcement(entry, keys) {
             None => send_to_ufs(entry, request).await,
             Some(write) => {
                 write.body_handle().announce_write().await?;
@@ -229,8 +229,12 @@ impl OperationCore {
         Ok(())
     }
 
-    /// Makes a write to announce; `None` if there are no keys.
-    pub fn write(&self, entry: &AuthorizedRequest, keys: Vec<String>) -> Option<GatewayWrite> {
+    /// Prepares what the homes are told of a write; `None` if there are no keys. Tells nobody yet.
+    pub fn prepare_announcement(
+        &self,
+        entry: &AuthorizedRequest,
+        keys: Vec<String>,
+    ) -> Option<GatewayWrite> {
         let coherence = self.mounts.promised_coherence(&entry.mount);
         let tenant = entry.exchange.cx.tenant().worker_tag();
         (!keys.is_empty())

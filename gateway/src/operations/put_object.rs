@@ -125,7 +125,7 @@ async fn upload_body<R: UploadOperation>(
     let write = (R::table_row().announces == HomeNoticeScope::key)
         .then(|| request.input.key_field().cloned())
         .flatten()
-        .and_then(|key| core.write(&entry, vec![key]));
+        .and_then(|key| core.prepare_announcement(&entry, vec![key]));
     let announcer = write.as_ref().map(GatewayWrite::body_handle);
     let (verified, verdict) =
         VerifiedBody::new(body, declared, checks, announcer, entry.fault_slot());
@@ -243,8 +243,8 @@ fn declared_length<R: UploadOperation>(request: &S3Request<R>) -> S3Result<u64> 
         .ok_or_else(|| S3ErrorCode::MissingContentLength.into())
 }
 
-/// Removes `aws-chunked`, which says how the body travelled, not how the object is encoded.
-/// Otherwise the UFS's client would send the header twice and fail (FACTS 3.1).
+/// Removes `aws-chunked`, which says how the body travelled, not how the object is encoded. s3s
+/// 0.14.1 leaves it in the header. The UFS's client would then send the header twice, and fail.
 fn strip_aws_chunked(encoding: &mut Option<String>) {
     let Some(value) = encoding else { return };
     let is_chunked = |token: &str| token.eq_ignore_ascii_case("aws-chunked");

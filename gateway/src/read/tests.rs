@@ -25,7 +25,7 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Request, S3Response, S3Result, StdError};
 use tempfile::TempDir;
-use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerParts, WorkerSettings};
+use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerComponents, WorkerSettings};
 use verbs3_client::{TierOptions, TierSettings};
 use verbs3_protocol::{Epoch, ObjectVolume, PlacementMap, PlacementMember, WorkerId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
@@ -120,13 +120,13 @@ impl Make {
             // Each request ends with its block, so that much can happen between two of them.
             settings.fill.request_max = ByteSize(BLOCK as u64);
             settings.fill.whole_request_max = ByteSize(BLOCK as u64);
-            let parts = WorkerParts {
+            let components = WorkerComponents {
                 geometry: GEOMETRY,
                 askers: WorkerAskers::Any,
                 arena: arena(48 << 20),
                 volumes: volumes.into(),
             };
-            let worker = CacheWorker::new(&settings, parts, &Registry::new()).unwrap();
+            let worker = CacheWorker::new(&settings, components, &Registry::new()).unwrap();
             let fault = InProcessFaults::without_faults();
             faults.push(fault.fault_handle());
             let peer = match self.join {

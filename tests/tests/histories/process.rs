@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{
-    CacheWorker, MapActivation, NotedWrite, WorkerAskers, WorkerClock, WorkerInstant, WorkerParts,
-    WorkerSettings,
+    CacheWorker, MapActivation, NotedWrite, WorkerAskers, WorkerClock, WorkerComponents,
+    WorkerInstant, WorkerSettings,
 };
 use verbs3_coordinator_client::api::{
     self, HeardWord, OPEN_WRITES_MAX, OpenWriteReport, WorkerIncarnation, WorkerRegistration,
@@ -113,7 +113,7 @@ impl Process {
         settings.leases.length = TimePeriod::from_seconds(2);
         settings.leases.reads_min = 2;
         settings.leases.quiet_for = TimePeriod::from_seconds(0);
-        let parts = WorkerParts {
+        let components = WorkerComponents {
             geometry: GEOMETRY,
             askers: WorkerAskers::Coordinated,
             arena: arena(24),
@@ -122,7 +122,8 @@ impl Process {
         let clock =
             Virtual { start: self.start, offset: Duration::from_secs(1000 * self.index as u64) };
         let worker =
-            CacheWorker::with_clock(&settings, parts, &Registry::new(), Arc::new(clock)).unwrap();
+            CacheWorker::with_clock(&settings, components, &Registry::new(), Arc::new(clock))
+                .unwrap();
         worker.follows_another();
         let (killed, leaves) = (CancellationToken::new(), CancellationToken::new());
         let tenant = Tenant {

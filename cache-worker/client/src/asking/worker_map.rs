@@ -29,7 +29,7 @@ const CANDIDATES_MAX: usize = 4;
 pub(crate) struct SpanCandidate {
     pub(crate) worker: Arc<TierWorker>,
     /// The worker is asked only because the block is hot. It gives what it or the owner holds, and
-    /// fills nothing.
+    /// fills nothing. False for the owner and the next owners.
     pub(crate) replica: bool,
 }
 
@@ -38,7 +38,8 @@ pub(crate) struct SpanCandidate {
 pub(crate) struct CandidateQueue {
     /// The worker that serves a hot block beside its owner. It is tried first.
     pub(crate) replica: Option<Arc<TierWorker>>,
-    workers: [Option<Arc<TierWorker>>; CANDIDATES_MAX],
+    /// The owner, then the next owners.
+    owners: [Option<Arc<TierWorker>>; CANDIDATES_MAX],
     next: usize,
 }
 
@@ -48,7 +49,7 @@ impl CandidateQueue {
         if let Some(worker) = self.replica.take().filter(|worker| worker.health.admit_call(now)) {
             return Some(SpanCandidate { worker, replica: true });
         }
-        while let Some(slot) = self.workers.get_mut(self.next) {
+        while let Some(slot) = self.owners.get_mut(self.next) {
             self.next += 1;
             match slot.take() {
                 Some(worker) if worker.health.admit_call(now) => {
@@ -62,7 +63,7 @@ impl CandidateQueue {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.replica.is_none() && self.workers.get(self.next).is_none_or(Option::is_none)
+        self.replica.is_none() && self.owners.get(self.next).is_none_or(Option::is_none)
     }
 }
 
@@ -74,11 +75,11 @@ impl TierWorkerMap {
         self.workers.get(usize::from(*owner))
     }
 
-    /// Returns the owner of a block, then its replicas.
+    /// Returns the owner of a block, then its next owners.
     pub(crate) fn block_candidates(&self, block: BlockHash) -> CandidateQueue {
         let mut candidates = CandidateQueue::default();
         let owners = self.placement.slot_owners(block.hash_slot());
-        for (slot, &owner) in candidates.workers.iter_mut().zip(owners) {
+        for (slot, &owner) in candidates.owners.iter_mut().zip(owners) {
             *slot = Some(self.workers[usize::from(owner)].clone());
         }
         candidates

@@ -1,10 +1,10 @@
 //! Owns the read of one span: verified bytes in order, from whichever worker gives them first.
 //!
-//! Asks the owner, then replicas, then says "ask the UFS". If a worker shows no life within
-//! `hedge_after`, a replica is asked as well, with a landing of its own. The first to show life
-//! goes on alone. After a failure, another worker goes on from the next byte to hand out. If only
-//! the connection broke, the same worker goes on over the next transport. The poller drives it:
-//! there is no task and no channel.
+//! Asks the hot block's replica if one was drawn, then the owner, then the next owners, and then
+//! says "ask the UFS". If the first worker shows no life within `hedge_after`, the next is asked as
+//! well, with a landing of its own. The first to show life goes on alone. After a failure, another
+//! worker goes on from the next byte to hand out. If only the connection broke, the same worker
+//! goes on over the next transport. The poller drives it: there is no task and no channel.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -258,11 +258,11 @@ impl SpanRead {
         };
         let message = WorkerRequest::Read(read).for_tenant(trace.as_ref(), *tenant);
         let call = worker.peer.call_with(|wants_landing| {
-            let lease = || {
+            let allocate_landing = || {
                 let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
                 Landing::allocate_segments(&self.reader.arena, &cuts).ok_or(NoMemory)
             };
-            Ok((message.encode(), wants_landing.then(lease).transpose()?))
+            Ok((message.encode(), wants_landing.then(allocate_landing).transpose()?))
         })?;
         let attempt = TierAttempt::read(worker, call, geometry, span.block, range);
         Ok(SpanReadLeg { attempt, replica, since: Instant::now(), live: false })

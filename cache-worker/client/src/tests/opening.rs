@@ -127,7 +127,7 @@ async fn ranges_without_bytes_in_the_first_block_give_attributes_alone() {
 }
 
 #[tokio::test]
-async fn an_open_that_breaks_after_its_first_part_goes_on_at_a_replica() {
+async fn an_open_that_breaks_after_its_first_part_goes_on_at_the_next_owner() {
     // Delivery 1 is the first part, 2 the second.
     let a = TestWorker::with_faults(
         "a",

@@ -45,7 +45,7 @@ async fn a_span_goes_on_at_the_same_worker_and_no_byte_is_asked_twice_that_was_v
 }
 
 #[tokio::test]
-async fn a_worker_whose_every_way_breaks_is_left_for_its_replica() {
+async fn a_worker_whose_every_way_breaks_is_left_for_the_next_owner() {
     let (verbs, tcp) = (
         InProcessFaults::without_faults().drop_at_event(2),
         InProcessFaults::without_faults().drop_at_event(2),

@@ -67,7 +67,7 @@ fn a_thousand_workers_are_balanced_and_one_more_moves_its_share() {
 }
 
 #[test]
-fn replicas_stand_in_different_zones() {
+fn owners_of_a_slot_stand_in_different_zones() {
     let mut members = members(&[1.0; 9]);
     for (index, member) in members.iter_mut().enumerate() {
         member.zone = format!("rack-{}", index % 3);
@@ -78,7 +78,7 @@ fn replicas_stand_in_different_zones() {
             |rank: usize| map.map_members()[usize::from(map.slot_owners(slot)[rank])].zone.as_str();
         assert!(
             zone(0) != zone(1) && zone(1) != zone(2) && zone(0) != zone(2),
-            "three racks, three replicas"
+            "three racks, three owners"
         );
         let distinct: std::collections::BTreeSet<_> = map.slot_owners(slot).iter().collect();
         assert_eq!(distinct.len(), 4, "the fourth is another worker at least");
@@ -182,7 +182,7 @@ fn the_order_of_the_list_does_not_matter() {
 }
 
 #[test]
-fn replicas_are_different_workers() {
+fn owners_of_a_slot_are_different_workers() {
     let map = map(&[1.0; 3]);
     assert!(slots().all(|slot| map.slot_owners(slot).len() == 2
         && map.slot_owners(slot)[0] != map.slot_owners(slot)[1]));

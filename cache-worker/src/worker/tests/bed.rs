@@ -24,7 +24,7 @@ use super::store::{Store, Stored};
 use crate::clock::{ManualWorkerClock, WorkerClock};
 use crate::disk::DiskFolderSettings;
 use crate::settings::WorkerSettings;
-use crate::worker::{CacheWorker, WorkerAskers, WorkerParts};
+use crate::worker::{CacheWorker, WorkerAskers, WorkerComponents};
 
 pub(super) const PAGE: u64 = 256 << 10;
 pub(super) const BLOCK: u64 = 4 << 20;
@@ -218,7 +218,7 @@ impl Bed {
         }
         let ufs = Ufs::new(store.clone(), settings);
         let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
-        let parts = WorkerParts {
+        let components = WorkerComponents {
             geometry: BlockGeometry::DEFAULT,
             askers: worker.askers,
             arena: arena.clone(),
@@ -226,7 +226,8 @@ impl Bed {
         };
         let registry = prometheus::Registry::new();
         let worker =
-            CacheWorker::with_clock(&worker.settings, parts, &registry, clock.clone()).unwrap();
+            CacheWorker::with_clock(&worker.settings, components, &registry, clock.clone())
+                .unwrap();
         let connection = InProcess::open_connection(worker.clone(), mode);
         Self { worker, store, clock, arena, landings: map(128), connection }
     }

@@ -16,7 +16,7 @@ use super::bed::{
 };
 use super::store::{Store, Stored};
 use crate::metrics::PageFound;
-use crate::worker::{CacheWorker, WorkerAskers, WorkerError, WorkerParts};
+use crate::worker::{CacheWorker, WorkerAskers, WorkerComponents, WorkerError};
 use crate::{DiskError, WorkerVolumes};
 use verbs3_settings::{ByteSize, TimePeriod};
 
@@ -299,13 +299,13 @@ async fn a_second_worker_on_a_folder_is_refused() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
     let _first = bed(&folder, &store, InProcessMode::Share, 128);
     let registry = prometheus::Registry::new();
-    let parts = WorkerParts {
+    let components = WorkerComponents {
         geometry: BlockGeometry::DEFAULT,
         askers: WorkerAskers::Any,
         arena: map(8),
         volumes: WorkerVolumes::default(),
     };
-    let second = CacheWorker::new(&with_disk(folder.path(), 64).settings, parts, &registry);
+    let second = CacheWorker::new(&with_disk(folder.path(), 64).settings, components, &registry);
     assert!(matches!(second.err(), Some(WorkerError::Disk(DiskError::InUse { .. }))));
 }
 

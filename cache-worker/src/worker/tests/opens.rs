@@ -11,7 +11,7 @@ use verbs3_protocol::{
 use super::bed::{BLOCK, Bed, BedWorker, PAGE, collect, map, modes, object, open};
 use super::store::{Fault, Stored};
 use crate::settings::WorkerSettings;
-use crate::worker::{WorkerAskers, WorkerParts};
+use crate::worker::{WorkerAskers, WorkerComponents};
 use verbs3_protocol::OpenMessage;
 use verbs3_rdma::inprocess::{InProcess, InProcessMode};
 
@@ -421,13 +421,13 @@ async fn a_worker_refuses_an_arena_whose_cells_hold_no_page() {
     };
     let arena = verbs3_rdma::arena::Arena::map_memory(options).unwrap();
     let start = |arena| {
-        let parts = WorkerParts {
+        let components = WorkerComponents {
             geometry: BlockGeometry::DEFAULT,
             askers: WorkerAskers::Any,
             arena,
             volumes: crate::WorkerVolumes::default(),
         };
-        crate::CacheWorker::new(&WorkerSettings::default(), parts, &Default::default())
+        crate::CacheWorker::new(&WorkerSettings::default(), components, &Default::default())
     };
     let made = start(arena);
     assert!(made.err().unwrap().to_string().contains("cell_bytes_max"));

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::task::JoinHandle;
 use verbs3_cache_worker::{
-    CacheWorker, MapActivation, WorkerAskers, WorkerParts, WorkerSettings, WorkerVolumes,
+    CacheWorker, MapActivation, WorkerAskers, WorkerComponents, WorkerSettings, WorkerVolumes,
 };
 use verbs3_client::{
     CacheTierClient, NeighbourClient, NeighbourSettings, OpenOutcome, OpenRequest, SpanItem,
@@ -47,13 +47,13 @@ struct Host {
 
 impl Host {
     fn worker(ufs: &Ufs, memory: usize) -> Arc<CacheWorker> {
-        let parts = WorkerParts {
+        let components = WorkerComponents {
             geometry: GEOMETRY,
             askers: WorkerAskers::OfEpoch(Epoch(3)),
             arena: arena(memory),
             volumes: WorkerVolumes::of_stores([ufs.clone()]),
         };
-        CacheWorker::new(&WorkerSettings::default(), parts, &Registry::new()).unwrap()
+        CacheWorker::new(&WorkerSettings::default(), components, &Registry::new()).unwrap()
     }
 }
 

@@ -13,7 +13,7 @@ use verbs3_protocol::{ObjectKey, PopulateToken, TenantTag, WorkerId};
 
 use super::metrics::GiveUpReason;
 use super::page_cutter::{PageCutter, PageRun, QueueFull};
-use super::populate_parts::PopulateParts;
+use super::populate_shared::PopulateShared;
 
 /// A worker that was asked to keep pages of a body.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,7 +28,7 @@ pub(super) struct AskedOwner {
 
 /// What the copy of a body and its questions share.
 pub(super) struct BodyStaging {
-    parts: Arc<PopulateParts>,
+    shared: Arc<PopulateShared>,
     object: Arc<ObjectKey>,
     token: PopulateToken,
     tenant: Option<TenantTag>,
@@ -55,16 +55,16 @@ pub(crate) struct PopulateFeed {
 impl StagedBody {
     /// Makes the copy of a body that lies at `offset` of its object.
     pub(super) fn begin(
-        parts: Arc<PopulateParts>,
+        shared: Arc<PopulateShared>,
         object: Arc<ObjectKey>,
         tenant: Option<TenantTag>,
         offset: u64,
         bytes: u64,
     ) -> (Self, PopulateFeed) {
         let cutter =
-            PageCutter::new(parts.tier.block_geometry(), parts.memory.clone(), offset, bytes);
+            PageCutter::new(shared.tier.block_geometry(), shared.memory.clone(), offset, bytes);
         let staging = Arc::new(BodyStaging {
-            parts,
+            shared,
             object,
             token: PopulateToken(rand::random()),
             tenant,
@@ -126,23 +126,23 @@ impl BodyStaging {
     fn give_up(&self, reason: GiveUpReason) {
         let owners = self.take_owners();
         let pages = owners.values().map(|owner| owner.pages).sum();
-        self.parts.count_given_up(reason, pages);
+        self.shared.count_given_up(reason, pages);
         let tokens = owners.into_keys().map(|worker| (worker, vec![self.token])).collect();
-        self.parts.discard_pages(self.object.clone(), tokens);
+        self.shared.discard_pages(self.object.clone(), tokens);
     }
 
     /// Pushes a run to the owner of its block, in the background.
     fn stage_run(self: &Arc<Self>, run: PageRun) {
         let pages = run.pages.len() as u64;
-        let Some(worker) = self.parts.tier.stage_owner(&self.object, run.block) else {
-            return self.parts.count_given_up(GiveUpReason::NoOwner, pages);
+        let Some(worker) = self.shared.tier.stage_owner(&self.object, run.block) else {
+            return self.shared.count_given_up(GiveUpReason::NoOwner, pages);
         };
         if self.owners.lock().entry(worker.clone()).or_default().failed {
-            return self.parts.count_given_up(GiveUpReason::Failed, pages);
+            return self.shared.count_given_up(GiveUpReason::Failed, pages);
         }
         self.under_way.send_modify(|count| *count += 1);
         let asking = QuestionUnderWay(self.clone());
-        self.parts.tasks.spawn(async move {
+        self.shared.tasks.spawn(async move {
             let staging = &asking.0;
             tokio::select! {
                 biased;
@@ -158,12 +158,12 @@ impl BodyStaging {
         let (object, token, tenant) = (self.object.clone(), self.token, self.tenant);
         let request = StageRequest { object, token, block, first_page, pages, tenant };
         // It is never closed.
-        let _turn = self.parts.questions.acquire().await;
+        let _turn = self.shared.questions.acquire().await;
         if self.owners.lock().get(&worker).is_some_and(|owner| owner.failed) {
-            return self.parts.count_given_up(GiveUpReason::Failed, count);
+            return self.shared.count_given_up(GiveUpReason::Failed, count);
         }
-        let until = Instant::now() + self.parts.settings.stage_wait_max.0;
-        let staged = self.parts.tier.stage_pages(&worker, request, until).await;
+        let until = Instant::now() + self.shared.settings.stage_wait_max.0;
+        let staged = self.shared.tier.stage_pages(&worker, request, until).await;
         let mut owners = self.owners.lock();
         let owner = owners.entry(worker).or_default();
         match staged {
@@ -176,7 +176,7 @@ impl BodyStaging {
                     true => GiveUpReason::Refused,
                     false => GiveUpReason::Failed,
                 };
-                self.parts.count_given_up(reason, count);
+                self.shared.count_given_up(reason, count);
             }
         }
     }
@@ -196,7 +196,7 @@ impl PopulateFeed {
     pub(super) fn copy_bytes(&mut self, bytes: &[u8]) {
         let Some(cutter) = &mut self.cutter else { return };
         if let Err(QueueFull) = cutter.cut_bytes(bytes, |run| self.staging.stage_run(run)) {
-            self.staging.parts.count_given_up(GiveUpReason::QueueFull, cutter.pages_left());
+            self.staging.shared.count_given_up(GiveUpReason::QueueFull, cutter.pages_left());
             // What is left out at the end would cost many small reads if it were in between.
             self.cutter = None;
         }

@@ -14,8 +14,8 @@ use verbs3_protocol::{ContentVersion, ObjectKey, PopulateToken, TenantTag, Worke
 use super::body_subject::AnsweredVersion;
 use super::metrics::{GiveUpReason, PopulateMetrics};
 use super::populate_memory::PopulateMemory;
-use super::populate_parts::PopulateParts;
 use super::populate_settings::GatewayPopulateSettings;
+use super::populate_shared::PopulateShared;
 use super::populate_tier::PopulateTier;
 use super::staged_body::{PopulateFeed, StagedBody};
 use super::upload_memory::{UploadMemory, UploadName, UploadedPart};
@@ -24,7 +24,7 @@ use crate::mount::MountedBucket;
 /// Populate on write, of a gateway. Clones share it.
 #[derive(Clone)]
 pub(crate) struct WritePopulator {
-    parts: Arc<PopulateParts>,
+    shared: Arc<PopulateShared>,
     uploads: Arc<UploadMemory>,
 }
 
@@ -42,7 +42,7 @@ impl WritePopulator {
             settings.parts_max as usize,
             [metrics.uploads.clone(), metrics.parts.clone()],
         );
-        let parts = PopulateParts {
+        let shared = PopulateShared {
             tier,
             settings: settings.clone(),
             memory: PopulateMemory::new(queue_max, metrics.queued_bytes.clone()),
@@ -50,7 +50,7 @@ impl WritePopulator {
             tasks,
             metrics,
         };
-        Self { parts: Arc::new(parts), uploads: Arc::new(uploads) }
+        Self { shared: Arc::new(shared), uploads: Arc::new(uploads) }
     }
 
     /// Guesses where a part that begins lies in its object; `None`: it can't be remembered.
@@ -68,7 +68,7 @@ impl WritePopulator {
         offset: u64,
         bytes: u64,
     ) -> (StagedBody, PopulateFeed) {
-        StagedBody::begin(self.parts.clone(), Arc::new(object), tenant, offset, bytes)
+        StagedBody::begin(self.shared.clone(), Arc::new(object), tenant, offset, bytes)
     }
 
     /// Remembers a part that the store has, until its upload is completed.
@@ -116,7 +116,7 @@ impl WritePopulator {
     /// up.
     pub(super) async fn commit_bodies(&self, bodies: Vec<StagedBody>, version: ContentVersion) {
         let Some(object) = bodies.first().map(StagedBody::object) else { return };
-        let until = Instant::now() + self.parts.settings.commit_wait_max.0;
+        let until = Instant::now() + self.shared.settings.commit_wait_max.0;
         // All at once: one that is late must not make the others late.
         let waited = bodies.into_iter().map(|body| async move {
             let staged = body.wait_until_staged(until).await;
@@ -139,7 +139,7 @@ impl WritePopulator {
         let settled = tokens.into_iter().map(|(worker, (tokens, pages))| {
             let (object, version) = (object.clone(), Some(version.clone()));
             let request = SettleRequest { worker, object, tokens, version };
-            self.parts.settle_counted(request, pages, until)
+            self.shared.settle_counted(request, pages, until)
         });
         join_all(settled).await;
     }

@@ -21,7 +21,7 @@ use super::populate_tier::PopulateTier;
 const DISCARD_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What all copied writes of a gateway share.
-pub(super) struct PopulateParts {
+pub(super) struct PopulateShared {
     pub(super) tier: Arc<dyn PopulateTier>,
     pub(super) settings: GatewayPopulateSettings,
     pub(super) memory: Arc<PopulateMemory>,
@@ -32,7 +32,7 @@ pub(super) struct PopulateParts {
     pub(super) metrics: PopulateMetrics,
 }
 
-impl PopulateParts {
+impl PopulateShared {
     pub(super) fn count_given_up(&self, reason: GiveUpReason, pages: u64) {
         self.metrics.given_up[reason].inc_by(pages);
     }
