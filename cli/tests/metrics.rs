@@ -23,6 +23,9 @@ const HEAD: &str = "# Metrics
 the arena, ports and UFSs; a coordinator with mounts has them, too, and the client of the workers.
 `verbs3 dev` has everything, and there those of a worker have a label `worker` besides. A series
 shows from its first use on.
+
+A name is the table's prefix, the field's name in the code and, for a counter, `_total` or, for a
+histogram, `_seconds`: `hedges` of the table `verbs3_client` is `verbs3_client_hedges_total`.
 ";
 
 /// Longest line outside tables.

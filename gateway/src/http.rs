@@ -1,5 +1,7 @@
-//! HTTP in front of s3s: listeners, TLS, connections, limits, request ids, the access log, the
-//! admin endpoints. Owns everything about connections and messages. Knows no operation.
+//! HTTP in front of `plain_read` and of s3s: listeners, TLS, connections, limits, request ids, the
+//! access log, the admin endpoints. Owns everything about connections and messages. Knows no
+//! operation. `gateway_front` answers one request: plain reads by `plain_read`, all else through
+//! s3s.
 
 mod admin;
 mod body_loan;

@@ -2,6 +2,25 @@
 //! transports that fill it.
 //!
 //! Knows no bucket, no object and no block. The only crate of the workspace with `unsafe`.
+//!
+//! # Words
+//! - *Way*: one transport, and over verbs one rail, by which a peer is reached.
+//! - *Lane*: what this host keeps of a way better than tcp: connections, trouble, rest
+//!   (`peer/transport_lane`).
+//! - *Connection*: what a way carries calls over, once the handshake is done: a socket, or a queue
+//!   pair.
+//! - *Line*: the requester's end of a connection, with its calls (`calls/requester`).
+//! - *Session*: the server's end of a connection, with the calls that it serves (`calls/session`).
+//! - *Part* of a reply: one message, and the data that it vouches for.
+//! - *Outlet*, *inlet*: what a transport brings to both ends, to write frames and to read them
+//!   (traits in `calls`).
+//! - *Outbox*, *intake*: outlet and inlet over a byte stream, for tcp and shm (`stream`).
+//! - *Route*: which transport the calls to a peer take now, beside the best one
+//!   (`peer/route_monitor`). In `doctor` and `verbs` a route is that of IP packets.
+//!
+//! A message goes out and in: `TransportPeer::call_with` → `peer/way_choice` → `calls/line_call` →
+//! outlet ⇒ inlet → `calls/session` → `CallService::serve_call`. Its reply: `session/reply_driver`
+//! → outlet ⇒ inlet → `calls/requester` → `pending_call` → `OutgoingCall::next`.
 
 pub mod arena;
 pub mod bench;

@@ -37,8 +37,8 @@ use crate::peer::TransportWays;
 use crate::rails::RailSubnet;
 use crate::way_ticket::WayTicket;
 
-/// The way in which bytes reached this host. Every answer reports it, so that a silent fallback
-/// can't exist.
+/// The carrier over which bytes reached this host. Every answer reports it, so that a silent
+/// fallback can't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, MetricLabel)]
 pub enum TransportKind {
     /// Within one process or one host. The owner's memory itself is handed over, pinned until
@@ -89,7 +89,7 @@ impl PeerAddress {
     }
 }
 
-/// Who has to answer over a way, and what opens it.
+/// The name that the peer must have, and the ticket that lets us in.
 #[derive(Debug, Clone, Default)]
 pub struct WayTerms {
     /// Name that the peer must call itself; `None` accepts any.
@@ -175,31 +175,31 @@ impl CallConnection {
 /// One request in flight. Dropping it cancels it.
 pub struct OutgoingCall {
     driver: Box<dyn CallDriver>,
-    way: Option<CallConnection>,
+    connection: Option<CallConnection>,
 }
 
 impl OutgoingCall {
     /// Makes a call that `driver` carries out. It knows no connection, so `transport_kind` returns
     /// `None` unless the driver knows one.
     pub fn new(driver: Box<dyn CallDriver>) -> Self {
-        Self { driver, way: None }
+        Self { driver, connection: None }
     }
 
     /// Sets the connection of the call.
     pub(crate) fn with_connection(mut self, connection: Arc<dyn PeerConnection>) -> Self {
         let heard = connection.frames_received();
-        self.way = Some(CallConnection { connection, heard });
+        self.connection = Some(CallConnection { connection, heard });
         self
     }
 
     pub(crate) fn call_connection(&self) -> Option<&CallConnection> {
-        self.way.as_ref().or_else(|| self.driver.call_connection())
+        self.connection.as_ref().or_else(|| self.driver.call_connection())
     }
 
     /// Returns the call's transport. Returns `None` while that is not decided, and for calls that
     /// were not made through a `TransportPeer`.
     pub fn transport_kind(&self) -> Option<TransportKind> {
-        self.call_connection().map(|way| way.connection.transport_kind())
+        self.call_connection().map(|call| call.connection.transport_kind())
     }
 
     /// Waits for the next event of this call.

@@ -4,8 +4,8 @@
 //! the answer to a full GET shows by itself that the object has no checksums. Where a ranged GET is
 //! sent and checksums are wanted, a HEAD is sent beside it.
 //!
-//! Each request has a turn at its store, which tenants share: that of any tenant whose reads wait for
-//! the answer. Nobody waits for one while its own GET could not go on without that: a HEAD beside a
+//! Each request has a turn at its store, which tenants share: that of any tenant whose reads wait
+//! for the answer. A check whose GET is under way never waits for a second turn: a HEAD beside a
 //! GET takes a turn that is free, or comes after it.
 //!
 //! Tasks belong to the worker: a reader that leaves does not cancel the check for its other

@@ -53,9 +53,9 @@ impl S3Access for AuthAccessGate {
         };
         preload::check_bucket(&target.0)?;
         let _ = exchange.target.set(target);
-        // A form was authorised by its policy; the PUT made from it carries no signature
-        // (`http::form`). A mended request carries none either; its original was signed
-        // (`http::lenient_headers`).
+        // These carry no signature, and their sender is noted already: the PUT made from a form
+        // (`http::form`), a mended request (`http::lenient_headers`), a plain read that the tier
+        // has declined (`plain_read`), and a read of a process of this host (`http::lent_read`).
         if exchange.proven_identity().is_none() {
             // The key may have been withdrawn since the signature was checked.
             let identity = cx

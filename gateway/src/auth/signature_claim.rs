@@ -1,4 +1,4 @@
-//! Holds a claim of signature version 4 against an identity: its scope, its time, its signature.
+//! Checks a claim of signature version 4 against an identity: its scope, its time, its signature.
 //! Knows no request: who calls it says which text was to be signed.
 
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) struct SignatureClaim<'a> {
     pub(crate) signature: &'a str,
 }
 
-/// The clock that a stamp is held against.
+/// The clock that a stamp is checked against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProofClock {
     pub(crate) now: OffsetDateTime,

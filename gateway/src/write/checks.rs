@@ -1,7 +1,7 @@
 //! Owns the promises about a body and their check: its length, Content-MD5, `x-amz-checksum-*`
 //! headers and trailing checksums. Does not read bodies.
 //!
-//! s3s verifies signatures and the payload's SHA-256, and none of these (FACTS 3.2).
+//! s3s 0.14.1 verifies signatures and the payload's SHA-256, and none of these.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

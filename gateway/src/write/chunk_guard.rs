@@ -2,9 +2,9 @@
 //! verify signatures or checksums (`chunked`), changes no byte, and holds no more than one line of
 //! framing.
 //!
-//! s3s accepts a body that ends between two chunks, so 5 bytes could be stored of 11,000 that a
-//! client declared (FACTS 3.3). Documents are scanned here before s3s unwraps them; `chunked`
-//! unwraps objects.
+//! s3s 0.14.1 accepts a body that ends between two chunks, so 5 bytes could be stored of 11,000
+//! that a client declared. Documents are scanned here before s3s unwraps them; `chunked` unwraps
+//! objects.
 
 use bytes::{Buf as _, Bytes};
 

@@ -110,7 +110,8 @@ async fn unsigned_chunks_with_a_trailer_are_stored() {
     assert_eq!(stored(&stage).await, b"hello world");
 }
 
-/// FACTS 3.1: the token must not reach the store, the object's own encoding must.
+/// The token `aws-chunked`, which s3s leaves in the header, must not reach the store. The object's
+/// own encoding must.
 #[tokio::test]
 async fn the_objects_own_encoding_is_kept() {
     let stage = Stage::start().await;
@@ -126,7 +127,7 @@ async fn the_objects_own_encoding_is_kept() {
     assert_eq!(stage.get("/data/key").await.headers["content-encoding"], "gzip");
 }
 
-/// FACTS 3.2.
+/// s3s does not verify it.
 #[tokio::test]
 async fn a_wrong_trailing_checksum_is_a_bad_digest_and_stores_nothing() {
     let stage = Stage::start().await;
@@ -146,7 +147,7 @@ async fn an_announced_trailer_must_come() {
     assert!(!stage.visible("data", "key").await);
 }
 
-/// FACTS 3.3: 11,000 bytes announced, 5 sent, the framing ending between two chunks.
+/// 11,000 bytes announced, 5 sent, the framing ending between two chunks: s3s accepts that.
 #[tokio::test]
 async fn five_bytes_of_eleven_thousand_are_not_stored() {
     for end in [&b""[..], b"final"] {

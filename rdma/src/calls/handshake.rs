@@ -2,7 +2,7 @@
 //! from both sides.
 //!
 //! The connecting side speaks first (iWARP demands it, so every transport does it). Nothing here is
-//! encrypted. The proofs keep strangers out; they do not keep a line private.
+//! encrypted. The proofs keep strangers out; they do not keep a connection private.
 //!
 //! ```text
 //! requester: Hello(version, nonce, bounds, name)

@@ -1,4 +1,5 @@
-//! Owns the reasons why nothing more can be read from a line, and how its connection ends by them.
+//! Owns the reasons why nothing more can be read from a connection, and how it ends by
+//! them.
 
 use std::io;
 

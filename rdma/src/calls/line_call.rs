@@ -1,7 +1,7 @@
 //! Owns one call of the requesting side: it waits for a credit, is sent, takes events, pushes data,
 //! and cancels on drop.
 //!
-//! Implements `OutgoingCall` and `PeerConnection` over a line. `requester` owns the table of open
+//! Implements `CallDriver` and `PeerConnection` over a line. `requester` owns the table of open
 //! calls and settles them.
 
 use std::future::Future;

@@ -62,7 +62,7 @@ pub(super) struct RequesterLine<O: FrameOutlet> {
     pub(super) credits: Arc<CallCredits>,
     /// Count of frames received.
     pub(super) heard: AtomicU64,
-    /// Set after `calls.broken_error`, for readers that need no reason.
+    /// Set after `calls.broken`, for readers that need no reason.
     pub(super) is_broken: AtomicBool,
     pub(super) calls: Mutex<RequesterCallTable>,
     /// Cancels that may lack an acknowledgement, oldest first, each with its deadline.

@@ -325,7 +325,8 @@ impl<O: FrameOutlet> ServerSession<O> {
         Ok(())
     }
 
-    /// Handles a requester that saw the end of a call which lent it memory, and that won't push.
+    /// Takes back the memory of a call that is over. The requester has seen the call end and will
+    /// not push into the memory lent to it.
     fn push_declined(&self, call: u64) -> Result<(), TransportError> {
         let mut calls = self.calls.lock();
         match calls.open.get(&call) {

@@ -1,5 +1,5 @@
 //! Tests a connection against a peer that lies in ways which no stream transport can, over a fake
-//! line.
+//! outlet and inlet.
 #![allow(clippy::unwrap_used)]
 
 use std::io;

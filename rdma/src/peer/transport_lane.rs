@@ -1,5 +1,5 @@
-//! Owns one way to a peer that is better than tcp: its connections, its last trouble, and whether
-//! it rests.
+//! Owns a lane: what this host keeps of one way to a peer that is better than tcp. That is its
+//! connections, its last trouble, and whether it rests.
 //!
 //! Decides what an outcome of the way means for it, under the peer's lock. Connects nothing.
 
@@ -22,7 +22,7 @@ use crate::transport::{
     LossCause, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
 };
 
-/// One way that is better than tcp.
+/// One way that is better than tcp, as this host uses it.
 pub(super) struct TransportLane {
     pub(super) kind: TransportKind,
     pub(super) transport: Arc<dyn PeerTransport>,

@@ -85,7 +85,7 @@ impl ShmTransport {
     async fn run_handshake(
         &self,
         path: &Path,
-        way: &WayTerms,
+        way_terms: &WayTerms,
         address: &str,
     ) -> Result<ShmHandshake, TransportError> {
         let unreachable = |cause| TransportError::Unreachable { peer: address.to_owned(), cause };
@@ -97,10 +97,10 @@ impl ShmTransport {
                 unreachable(UnreachableCause::Deadline(calls.settings.connect_deadline.0))
             })?
             .map_err(|error| unreachable(error.into()))?;
-        let terms = calls.ticketed_terms(way.ticket.as_ref());
+        let terms = calls.ticketed_terms(way_terms.ticket.as_ref());
         let shake = async {
             let agreed = calls::request_handshake(&mut stream, &terms).await?;
-            let agreed = calls::check_name(agreed, way.name.as_deref())?;
+            let agreed = calls::check_name(agreed, way_terms.name.as_deref())?;
             let (view, releases) = map_offer(&stream).await?;
             Ok((agreed, view, releases))
         };

@@ -160,7 +160,7 @@ impl RailConnector {
     async fn connect_to_peer(
         self: &Arc<Self>,
         to: SocketAddr,
-        way: &WayTerms,
+        way_terms: &WayTerms,
     ) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let peer = || format!("{to} from rail {}", self.name);
         let deadline = Instant::now() + self.options.calls.settings.connect_deadline.0;
@@ -174,10 +174,12 @@ impl RailConnector {
             }
         };
         let mut inlet = WireInlet::new(wire.clone());
-        let terms = self.options.calls.ticketed_terms(way.ticket.as_ref());
+        let terms = self.options.calls.ticketed_terms(way_terms.ticket.as_ref());
         let shake = calls::request_handshake(&mut inlet, &terms);
         let result = match tokio::time::timeout_at(deadline, shake).await {
-            Ok(result) => result.and_then(|agreed| calls::check_name(agreed, way.name.as_deref())),
+            Ok(result) => {
+                result.and_then(|agreed| calls::check_name(agreed, way_terms.name.as_deref()))
+            }
             Err(_) => Err(HandshakeError::Deadline),
         };
         match result {

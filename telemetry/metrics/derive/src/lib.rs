@@ -1,6 +1,9 @@
 //! Derives `MetricsTable` and `MetricLabel`: a metric's name, labels and meaning from the one place
 //! where it is declared.
 //!
+//! A metric's full name is seldom in the code. It is the table's prefix, `_`, the field's name, and
+//! `_total` for a counter or `_seconds` for a histogram: search for the field's name.
+//!
 //! Owns the syntax of `#[metric(…)]`, `#[metrics(…)]` and `#[label(…)]`. What the generated code
 //! calls is in `verbs3-metrics`.
 #![forbid(unsafe_code)]
