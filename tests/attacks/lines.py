@@ -3,8 +3,10 @@
 The signer is the S3 suite's, which shares no code with botocore nor with the product. Knows no attack, and judges no answer.
 """
 
+import base64
 import contextlib
 import itertools
+import json
 import socket
 import sys
 import time
@@ -261,3 +263,22 @@ class Peer:
 
 def target(path: str, query) -> str:
     return f"{path}?{sigv4.canonical_query(list(query))}" if query else path
+
+
+def signed_form(key: Key, host: str, name: str, length: int | None = None, body: bytes = b"") -> bytes:
+    """An upload by a form, whose fields are right. LENGTH: what is announced, whatever of it comes."""
+    by = signer(key)
+    fields = {
+        "key": name,
+        "x-amz-algorithm": "AWS4-HMAC-SHA256",
+        "x-amz-date": by.stamp,
+        "x-amz-credential": f"{key.access}/{by.scope}",
+    }
+    policy = {"expiration": "2099-01-01T00:00:00Z", "conditions": [{"bucket": "data"}] + [{name: value} for name, value in fields.items()]}
+    fields["policy"] = base64.b64encode(json.dumps(policy).encode()).decode()
+    fields["x-amz-signature"] = sigv4.hmac_sha256(by.key(), fields["policy"]).hex()
+    text = "".join(f'--X\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items())
+    text += '--X\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
+    whole = text.encode() + body + b"\r\n--X--\r\n"
+    head = f"POST /data HTTP/1.1\r\nhost: {host}\r\ncontent-type: multipart/form-data; boundary=X\r\n"
+    return f"{head}content-length: {length or len(whole)}\r\n\r\n".encode() + (whole if length is None else whole[:-9])

@@ -1,13 +1,11 @@
 """Known identities that hold things: uploads that trickle, answers that nobody takes, chunks that are never whole."""
 
-import base64
-import json
+import threading
 import time
 
 import pytest
-import sigv4
 from chunked import SIGNED
-from lines import Line, Peer, await_all_ended, await_that, signer
+from lines import Line, Peer, await_all_ended, await_that, signed_form
 from processes import BODIES, HONEST, MIB, OTHER_WARMER, OWNER, Key, metric
 
 # Of deadlines of 4 s and windows of 4 s.
@@ -151,25 +149,6 @@ def test_one_identity_leaves_memory_for_the_reads_of_others(cluster, source, hel
     assert verdicts == ["200"] * 5
 
 
-def signed_form(key: Key, host: str, name: str, length: int | None = None, body: bytes = b"") -> bytes:
-    """An upload by a form, whose fields are right. LENGTH: what is announced, whatever of it comes."""
-    by = signer(key)
-    fields = {
-        "key": name,
-        "x-amz-algorithm": "AWS4-HMAC-SHA256",
-        "x-amz-date": by.stamp,
-        "x-amz-credential": f"{key.access}/{by.scope}",
-    }
-    policy = {"expiration": "2099-01-01T00:00:00Z", "conditions": [{"bucket": "data"}] + [{name: value} for name, value in fields.items()]}
-    fields["policy"] = base64.b64encode(json.dumps(policy).encode()).decode()
-    fields["x-amz-signature"] = sigv4.hmac_sha256(by.key(), fields["policy"]).hex()
-    text = "".join(f'--X\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items())
-    text += '--X\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
-    whole = text.encode() + body + b"\r\n--X--\r\n"
-    head = f"POST /data HTTP/1.1\r\nhost: {host}\r\ncontent-type: multipart/form-data; boundary=X\r\n"
-    return f"{head}content-length: {length or len(whole)}\r\n\r\n".encode() + (whole if length is None else whole[:-9])
-
-
 def test_one_identity_leaves_memory_for_the_forms_of_others(cluster, source, held):
     attacker, other = Peer(cluster.patient.port, OWNER, source), Peer(cluster.patient.port, HONEST)
     for number in range(4):
@@ -214,3 +193,43 @@ def test_a_known_client_that_goes_quiet_is_let_go(cluster, gateway, held):
         assert line.read_answer().status in (200, 404)
         held.append(line)
     await_all_ended(held, GENEROUS)
+
+
+@pytest.mark.crowd
+def test_one_identity_leaves_connections_for_others_though_it_uses_all_of_its_own(cluster, source):
+    """A request on each, again and again, so that none is ever idle for long; and a new connection for each that ends."""
+    attacker, over = Peer(cluster.patient.port, OWNER, source), threading.Event()
+
+    def hold():
+        lines: list[Line | None] = [None] * 210
+        wire, sent = b"", 0.0
+        while not over.is_set():
+            if time.monotonic() - sent > 60:
+                wire, sent = attacker.signed("HEAD", "/data/none").wire(), time.monotonic()
+            for number, line in enumerate(lines):
+                if line is None or line.is_closed():
+                    try:
+                        lines[number] = line = attacker.line()
+                    except OSError:
+                        continue
+                line.say(wire)
+            over.wait(0.2)
+        for line in lines:
+            if line is not None:
+                line.close()
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    try:
+        await_that(lambda: metric(cluster.patient.admin, "verbs3_gateway_connections") >= 180, "the attacker never had its connections")
+        served = 0
+        for _ in range(20):
+            try:
+                served += Peer(cluster.patient.port, HONEST).call("GET", "/data", query=[("location", "")]).status == 200
+            except OSError:
+                pass
+            time.sleep(0.1)
+    finally:
+        over.set()
+        holding.join()
+    assert served >= 18, f"{served} of 20 newcomers were served"

@@ -6,8 +6,8 @@ import time
 
 import pytest
 from http2 import CONTINUATION, HEADERS, PING, PREFACE, SETTINGS, Http2, frame
-from lines import Line, Peer, await_all_ended, await_that, new_address
-from processes import MIB, PROOF_SECONDS, metric
+from lines import Line, Peer, await_all_ended, await_that, new_address, signed_form
+from processes import HONEST, MIB, PROOF_SECONDS, metric
 
 # Of the deadlines: none of these cases asks how exact they are.
 GENEROUS = 20 * PROOF_SECONDS
@@ -113,6 +113,62 @@ def test_many_addresses_delay_newcomers_but_do_not_keep_them_out(cluster, honest
         crowd(cluster.gateway.port, 200, HEAD, new_address())
     honest.await_rounds(3)
     assert metric(cluster.gateway.admin, "verbs3_gateway_connections") <= 1500
+
+
+@pytest.mark.crowd
+@pytest.mark.parametrize("addresses", [2, 3])
+def test_few_addresses_that_come_again_and_again_keep_nobody_out(cluster, addresses):
+    """One or two come anew all the time, so that no stranger of theirs is ever a second old; a third holds what it has."""
+    over, holding = threading.Event(), []
+
+    def come_again(address: str, anew: bool):
+        lines: list[Line] = []
+        while not over.is_set():
+            if anew or len(lines) < 290:
+                try:
+                    lines += [Line(cluster.gateway.port, address) for _ in range(6)]
+                except OSError:
+                    pass
+            while len(lines) > 600:
+                lines.pop(0).close()
+            over.wait(0.008)
+        for line in lines:
+            line.close()
+
+    for number in range(addresses):
+        holding.append(threading.Thread(target=come_again, args=(new_address(), number < 2)))
+        holding[-1].start()
+    try:
+        await_that(
+            lambda: metric(cluster.gateway.admin, "verbs3_gateway_connections_unproven") >= 500, "the attackers never had their connections"
+        )
+        served, newcomer = 0, Peer(cluster.gateway.port, source=new_address())
+        for _ in range(40):
+            try:
+                served += newcomer.call("GET", "/data/honest/1").status in (200, 404)
+            except OSError:
+                pass
+            time.sleep(0.1)
+    finally:
+        over.set()
+        for thread in holding:
+            thread.join()
+    assert served >= 36, f"{served} of 40 newcomers were served"
+
+
+def test_forms_of_a_few_addresses_keep_no_other_form_out(cluster, crowd):
+    """Each has as many half forms as one address may have; together they hold all places of strangers' requests."""
+    for _ in range(4):
+        crowd(cluster.gateway.port, 16, OPENINGS["huge_form"], new_address())
+    await_that(lambda: metric(cluster.gateway.admin, "verbs3_gateway_requests_unproven") >= 60, "the half forms hold no places")
+    honest_form = Peer(cluster.gateway.port, HONEST, new_address())
+    verdicts = []
+    while "204" not in verdicts and len(verdicts) < 3:
+        with honest_form.line() as line:
+            line.say(signed_form(HONEST, honest_form.host, "forms/newcomer", body=b"h"))
+            verdicts.append(line.read_answer().verdict)
+        time.sleep(0.1)
+    assert "204" in verdicts, verdicts
 
 
 def test_unsigned_requests_take_no_place_of_known_ones(cluster, honest, crowd):
