@@ -365,3 +365,29 @@ impl Drop for RunInterest {
         self.run.wanted_to.lock()[self.end] -= 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use verbs3_protocol::BlockIndex;
+
+    use super::super::PageFiller;
+    use super::*;
+    use crate::digest::VersionDigest;
+
+    /// A run that ends late must not take the run that came after it out of the table: a third
+    /// reader would start a second fill of the same page.
+    #[test]
+    fn a_run_leaves_the_flight_of_a_later_one() {
+        let key = VersionDigest::from_stored(7).page_key(BlockIndex(0), 3);
+        let unit = FillUnit { kind: FillUnitKind::Page, key, start: 0, bytes: 4096 };
+        let run = || Arc::new(PageFillRun::new(FillRunOrigin::Ufs, &[unit], 1));
+        let (earlier, later) = (run(), run());
+        let mut flights = FlightMap::default();
+        PageFiller::register_run(&mut flights, &earlier);
+        PageFiller::register_run(&mut flights, &later);
+        earlier.take_page_out_of(&mut flights, 0);
+        assert!(flights.get(&key).is_some_and(|flight| Arc::ptr_eq(&flight.run, &later)));
+        later.take_page_out_of(&mut flights, 0);
+        assert!(flights.is_empty());
+    }
+}
