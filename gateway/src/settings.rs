@@ -118,7 +118,8 @@ pub struct GatewayStoreProbeSettings {
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayLimitsSettings {
-    /// Connections of clients.
+    /// Connections of clients. A sixteenth is left to newcomers, who wait for a second where all are
+    /// taken.
     #[setting(default = 8192, range = 1..=1_000_000)]
     pub connections_max: u32,
     /// The same of one address (of IPv6, of a network of 64 bits). The ranks of a node may all come
@@ -126,8 +127,8 @@ pub struct GatewayLimitsSettings {
     #[setting(default = 8192, range = 1..=1_000_000)]
     pub connections_per_address_max: u32,
     /// Connections over which no signature has held yet. Beyond it, and where `connections_max` are
-    /// open, the oldest of the busiest address gives way to a new one, if it is older than a
-    /// second; else the new one is closed.
+    /// open, one gives way to a new one: of an address that has more, once it is older than its part
+    /// of a second that the address' connections share. Else the new one is closed.
     #[setting(default = 4096, range = 1..=1_000_000)]
     pub unproven_connections_max: u32,
     /// The same of one address.

@@ -121,7 +121,7 @@ impl KnownConnections {
         self.seats.lock().remove(number);
     }
 
-    /// Has one idle connection give way. `false`: there is none.
+    /// Has one idle connection give way. Returns whether there was one.
     pub(super) fn displace_idle(&self) -> bool {
         let mut seats = self.seats.lock();
         if seats.fruitless.is_some_and(|at| at.elapsed() < SEARCH_PAUSE) {

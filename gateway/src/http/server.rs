@@ -47,7 +47,7 @@ const STREAMS_MAX: u32 = 256;
 /// A stranger does not give way for this long after it came: all ranks of a node may come in one
 /// second.
 const STRANGER_GRACE: Duration = Duration::from_secs(1);
-/// Longest wait for the end of a connection that had to give way.
+/// Longest wait of a newcomer for the place of a connection that ends.
 const DISPLACE_MAX: Duration = Duration::from_secs(1);
 /// Longest wait for an idle client to learn that its connection ends.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
@@ -247,21 +247,22 @@ async fn accept_connections(listener: HttpListener, shared: Arc<HttpServerInner>
 
 /// The places that a connection holds.
 struct ConnectionAdmission {
-    /// `None`: it gets the permit of a connection that is being displaced.
+    /// `None`: it waits for one.
     permit: Option<OwnedSemaphorePermit>,
     _share: KeyShare<IpAddr>,
     caller: Arc<ConnectionCaller>,
 }
 
-/// Admits a connection. `None`: there are too many, of that address or in all, and none gives way.
+/// Admits a connection. `None`: there are too many of that address, or too many strangers. Where all
+/// places are taken, it waits for one that gives way, or that comes free by itself.
 fn admit_connection(shared: &HttpServerInner, address: IpAddr) -> Option<ConnectionAdmission> {
     let share = shared.by_address.take_share(&address_group(address))?;
     let permit = shared.connections.clone().try_acquire_owned().ok();
     let has_place = permit.is_some() || shared.strangers.displace_guest(address);
     let guest = shared.strangers.admit_guest(address)?;
     // Last, so that nobody known gives way to a stranger who is refused anyway.
-    if !has_place && !shared.known.displace_idle() {
-        return None;
+    if !has_place {
+        shared.known.displace_idle();
     }
     let unproven = shared.front.metrics.connections_unproven.clone();
     let caller = ConnectionCaller::new(address, guest, unproven, shared.known.clone());

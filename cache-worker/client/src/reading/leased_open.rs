@@ -28,13 +28,11 @@ impl ObjectOpener {
         let object_bytes = held.attributes.version.bytes;
         let wanted = self.of_first_block(request, object_bytes);
         let bytes = if wanted.is_empty() { None } else { held.read_bytes() };
-        if bytes.is_none()
-            && !wanted.is_empty()
-            && wanted.end - wanted.start < u64::from(SPREAD_BYTES_MIN)
-        {
+        let may_hold = self.leases.may_hold_object(object_bytes);
+        let is_spread = wanted.end - wanted.start >= u64::from(SPREAD_BYTES_MIN) && !may_hold;
+        if bytes.is_none() && !wanted.is_empty() && !is_spread {
             let is_part = wanted != (0..object_bytes);
-            let widens =
-                is_part && self.leases.may_hold_object(object_bytes) && held.should_widen();
+            let widens = is_part && may_hold && held.should_widen();
             return if widens { LeaseAnswer::AskWhole(object_bytes) } else { LeaseAnswer::AskHome };
         }
         held.note_answer();

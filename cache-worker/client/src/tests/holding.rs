@@ -1,7 +1,9 @@
 //! Small objects whose bytes are held beside a lease: what is answered with them, and what ends it.
 
 use super::following::adopt;
-use super::leasing::{Home, asking, head, home, leased, open, opens_asked, reads_asked};
+use super::leasing::{
+    Home, asking, head, home, leased, leased_with, open, opens_asked, reads_asked,
+};
 use super::writing::volume;
 use super::*;
 use crate::OpenRequest;
@@ -9,8 +11,8 @@ use std::sync::atomic::Ordering;
 use verbs3_protocol::{ByteRange, ObjectKey, WriteOutcome};
 
 const WHOLE: Option<ByteRange> = Some(ByteRange::All);
-/// The longest object that is held.
-const LONGEST: u64 = 256 << 10;
+/// The longest object that these gateways hold.
+const LONGEST: u64 = 64 << 10;
 
 /// Bytes of a version of a home's object.
 fn bytes_of(version: u64, range: std::ops::Range<u64>) -> Vec<u8> {
@@ -35,7 +37,8 @@ async fn read(tier: &Arc<CacheTierClient>, want: Option<ByteRange>) -> Vec<u8> {
 
 /// A gateway that holds an object.
 async fn holding(home: &Arc<Home>) -> (Arc<CacheTierClient>, TestWorker) {
-    let (tier, a) = leased(home).await;
+    let limit = |settings: &mut TierSettings| settings.small_object_max = ByteSize(LONGEST);
+    let (tier, a) = leased_with(home, limit).await;
     read(&tier, WHOLE).await;
     assert_eq!(opens_asked(&a), 3);
     (tier, a)
@@ -78,7 +81,7 @@ async fn an_object_over_the_limit_is_not_held() {
 /// Many objects that are read once each are not copied.
 #[tokio::test]
 async fn a_longer_object_is_held_from_its_second_read_on() {
-    for (bytes, held_after) in [(64 << 10, 1), ((64 << 10) + 1, 2)] {
+    for (bytes, held_after) in [(64 << 10, 1), ((64 << 10) + 1, 2), (256 << 10, 2)] {
         let home = home_of(bytes);
         let (tier, a) = leased(&home).await;
         let mut request = asking(&tier, WHOLE);

@@ -160,7 +160,15 @@ pub(super) fn reads_asked(worker: &TestWorker) -> usize {
 
 /// A gateway that holds a lease.
 pub(super) async fn leased(home: &Arc<Home>) -> (Arc<CacheTierClient>, TestWorker) {
-    let (tier, a) = (following(), worker(home));
+    leased_with(home, |_| ()).await
+}
+
+/// The same, with other settings.
+pub(super) async fn leased_with(
+    home: &Arc<Home>,
+    change: impl FnOnce(&mut TierSettings),
+) -> (Arc<CacheTierClient>, TestWorker) {
+    let (tier, a) = (following_with(change), worker(home));
     adopt(&tier, 7, &[&a]);
     // The hint, and the poll that follows from it.
     head(&tier).await;
