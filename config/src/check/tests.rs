@@ -130,7 +130,8 @@ fn names_that_are_unknown_come_with_a_suggestion() {
         "listen_address = 1",
         &["gateway.listen_address: no such setting; there are listen, bind_device, admin_listen, \
             admin_bind_device, domains, own_hosts, identities, sigv2, cors_ttl, cors_stale_max, \
-            cache_headers, memory, tls, limits, timeouts, read, tier, populate, peers, lending"],
+            cache_headers, memory, tls, limits, timeouts, store_probe, read, tier, populate, peers, \
+            lending"],
     );
     broken(
         "name = \"aws\"",
