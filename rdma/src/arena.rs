@@ -8,6 +8,8 @@
 mod cell;
 mod cell_pool;
 mod mapping;
+#[cfg(not(miri))]
+mod node_placement;
 mod size_classes;
 
 use std::sync::Arc;

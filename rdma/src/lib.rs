@@ -26,6 +26,7 @@ pub mod arena;
 pub mod bench;
 mod call_credits;
 pub mod calls;
+mod cpu_affinity;
 pub mod doctor;
 pub mod inprocess;
 mod keyed_mac;

@@ -6,12 +6,15 @@
 use std::io;
 use std::ptr::NonNull;
 #[cfg(not(miri))]
-use std::sync::atomic::{AtomicUsize, Ordering};
-#[cfg(not(miri))]
 use std::thread;
 
 #[cfg(not(miri))]
 use parking_lot::Mutex;
+
+#[cfg(not(miri))]
+use super::node_placement::NodePlacement;
+#[cfg(not(miri))]
+use crate::cpu_affinity::pin_thread;
 
 /// Bytes that a thread allocates at once: a whole number of huge pages, and little enough that the
 /// threads end together.
@@ -82,28 +85,36 @@ impl ArenaMapping {
     }
 
     /// Allocates all pages now, so that a lack of memory is an error. A first touch would be killed
-    /// instead. Uses several threads: one zeroes some 10 GB a second.
+    /// instead. Uses several threads: one zeroes some 10 GB a second. Each runs on one NUMA node,
+    /// where its pages then lie.
     fn populate_pages(&self) -> io::Result<()> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(POPULATE_THREADS);
-        let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
-        let populate = || {
-            loop {
-                let offset = next.fetch_add(POPULATE_BYTES, Ordering::Relaxed);
-                if offset >= self.bytes || failure.lock().is_some() {
+        let (placement, failure) = (NodePlacement::of_this_process(), Mutex::new(None));
+        let pieces = self.bytes.div_ceil(POPULATE_BYTES);
+        let populate = |nth| {
+            while let Some(piece) = placement.next_piece(nth, pieces) {
+                if failure.lock().is_some() {
                     return;
                 }
-                if let Err(error) = self.populate_range(offset) {
+                if let Err(error) = self.populate_range(piece * POPULATE_BYTES) {
                     failure.lock().get_or_insert(error);
                 }
             }
         };
         thread::scope(|scope| {
-            for _ in 1..threads {
+            for nth in 0..threads.max(placement.nodes_count()) {
+                let (placement, populate) = (&placement, &populate);
+                let pinned = move || {
+                    // Elsewhere they are allocated as well, and further away from some.
+                    let _ = pin_thread(placement.cpus_of_thread(nth));
+                    populate(nth);
+                };
                 // Fewer threads take longer, and do as well.
-                let _ = thread::Builder::new().spawn_scoped(scope, populate);
+                let _ = thread::Builder::new().spawn_scoped(scope, pinned);
             }
-            populate();
         });
+        // What is left where a thread could not be started.
+        (0..placement.nodes_count()).for_each(populate);
         failure.into_inner().map_or(Ok(()), Err)
     }
 

@@ -22,7 +22,8 @@ use file_tree::HostFileTree;
 pub use memory::{HostMemoryInfo, HugePages, HugePool};
 pub use network::{BondDescription, NetworkDevice};
 pub use port::{GidKind, GidTableEntry, LinkLayer, PortDataRate, PortDescription, PortState};
-pub use process::{CpuSet, MemlockLimit, ProcessLimits};
+pub use crate::cpu_affinity::CpuSet;
+pub use process::{MemlockLimit, ProcessLimits};
 pub(super) use software::DRIVERS;
 pub use software::{UnusedNic, VerbsLibraries};
 

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::cpu_affinity::{pin_thread, remember_all_cpus};
 
 /// A runtime with one thread on each of some CPUs. Dropping it does not wait for its threads.
 pub struct PinnedRuntime {
@@ -22,11 +24,11 @@ impl PinnedRuntime {
         }
         let (cpus, next): (Arc<[usize]>, _) = (cpus.into(), AtomicUsize::new(0));
         let threads = cpus.len().max(1);
-        ALL_CPUS.get_or_init(own_cpus);
+        remember_all_cpus();
         let pin = move || {
             let turn = next.fetch_add(1, Ordering::Relaxed);
             if let Some(&cpu) = cpus.get(turn % threads)
-                && let Err(error) = pin_to(cpu)
+                && let Err(error) = pin_thread(&[cpu])
             {
                 tracing::warn!(cpu, %error, "can't pin a polling thread; it runs on any CPU");
             }
@@ -57,42 +59,11 @@ impl Drop for PinnedRuntime {
     }
 }
 
-/// The CPUs of the process, as they were before any thread was pinned.
-static ALL_CPUS: OnceLock<libc::cpu_set_t> = OnceLock::new();
-
-fn own_cpus() -> libc::cpu_set_t {
-    // SAFETY: a set of CPUs is plain data, for which zeroes are valid.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set lives through the call; 0 is this thread.
-    let _ = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
-    set
-}
-
-/// Lets this thread run on every CPU of the process. It may have been made by a pinned one, whose
-/// CPU it inherits.
-pub(super) fn unpin_thread() {
-    if let Some(set) = ALL_CPUS.get() {
-        // SAFETY: the set lives through the call; 0 is this thread.
-        let _ = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) };
-    }
-}
-
-fn pin_to(cpu: usize) -> io::Result<()> {
-    // SAFETY: a set of CPUs is plain data, for which zeroes are valid.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` is below CPU_SETSIZE, which `new` has checked.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set lives through the call; 0 is this thread.
-    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::cpu_affinity::{thread_cpus, unpin_thread};
 
     #[test]
     fn a_thread_runs_where_it_is_told() {
@@ -110,7 +81,7 @@ mod tests {
     #[test]
     fn a_thread_made_by_a_pinned_one_can_be_let_go() {
         // SAFETY: the set is a valid one.
-        let count = || unsafe { libc::CPU_COUNT(&own_cpus()) };
+        let count = || unsafe { libc::CPU_COUNT(&thread_cpus()) };
         let all = count();
         let pinned = PinnedRuntime::new(&[0]).unwrap();
         let (told, hear) = std::sync::mpsc::channel();

@@ -10,7 +10,7 @@ use std::thread;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::pinned_runtime::unpin_thread;
+use crate::cpu_affinity::unpin_thread;
 use super::rail::OpenRail;
 use super::rail_opener::{RailOpener, RailWithEvents};
 use super::rail_presence::RailPresence;

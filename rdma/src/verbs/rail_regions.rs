@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::pinned_runtime::unpin_thread;
+use crate::cpu_affinity::unpin_thread;
 use super::sys::{MemoryRegion, ProtectionDomain, RegionTerms};
 use crate::arena::Arena;
 use crate::metrics::{GaugeGuard, rail_metrics};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::file_tree::HostFileTree;
-use super::process::CpuSet;
+use crate::cpu_affinity::CpuSet;
 
 /// The memory that this process can use: the host's total, and the cgroup's limit.
 #[derive(Debug, Clone, Default)]

@@ -1,6 +1,7 @@
 //! Owns the limits and rights of this process: locked memory, capabilities, CPUs.
 
 use super::file_tree::HostFileTree;
+use crate::cpu_affinity::CpuSet;
 
 /// The limits and rights of this process, from `/proc/self`.
 #[derive(Debug, Clone, Default)]
@@ -21,10 +22,6 @@ pub enum MemlockLimit {
     #[default]
     Unlimited,
 }
-
-/// Ranges of CPU numbers, ends included.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CpuSet(Vec<(u32, u32)>);
 
 /// Bit of CAP_IPC_LOCK, `linux/capability.h`.
 const CAP_IPC_LOCK: u32 = 14;
@@ -50,41 +47,4 @@ pub(super) fn read(tree: &HostFileTree) -> ProcessLimits {
 
 fn parse_limit(text: &str) -> MemlockLimit {
     text.parse().map_or(MemlockLimit::Unlimited, MemlockLimit::Bytes)
-}
-
-impl CpuSet {
-    /// Parses a list like `0-3,8`.
-    pub fn parse(text: &str) -> Self {
-        let range = |part: &str| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
-        };
-        Self(text.split(',').filter_map(range).collect())
-    }
-
-    /// Returns true if no CPU is named, as when the list could not be read.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns true if at least one CPU is in both sets.
-    pub fn shares_cpu_with(&self, other: &Self) -> bool {
-        self.0
-            .iter()
-            .any(|(first, last)| other.0.iter().any(|(from, to)| first <= to && from <= last))
-    }
-}
-
-impl std::fmt::Display for CpuSet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (at, (first, last)) in self.0.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            if first == last {
-                write!(f, "{comma}{first}")?
-            } else {
-                write!(f, "{comma}{first}-{last}")?
-            }
-        }
-        Ok(())
-    }
 }

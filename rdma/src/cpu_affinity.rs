@@ -1,0 +1,111 @@
+//! Owns sets of CPUs, and on which CPUs a thread may run.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::OnceLock;
+
+/// Ranges of CPU numbers, ends included.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CpuSet(Vec<(u32, u32)>);
+
+/// The CPUs of the process, as they were before any thread was pinned.
+static ALL_CPUS: OnceLock<libc::cpu_set_t> = OnceLock::new();
+
+impl CpuSet {
+    /// Parses a list like `0-3,8`.
+    pub fn parse(text: &str) -> Self {
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+        };
+        Self(text.split(',').filter_map(range).collect())
+    }
+
+    /// Returns true if no CPU is named, as when the list could not be read.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the CPUs that are in both sets, in order.
+    pub fn common_cpus(&self, other: &Self) -> Vec<usize> {
+        let both = |(first, last): &(u32, u32)| {
+            let (first, last) = (*first, *last);
+            let ranges = other.0.iter().map(move |(from, to)| first.max(*from)..=last.min(*to));
+            ranges.flatten().map(|cpu| cpu as usize)
+        };
+        let cpus: BTreeSet<usize> = self.0.iter().flat_map(both).collect();
+        cpus.into_iter().collect()
+    }
+
+    /// Returns true if at least one CPU is in both sets.
+    pub fn shares_cpu_with(&self, other: &Self) -> bool {
+        self.0
+            .iter()
+            .any(|(first, last)| other.0.iter().any(|(from, to)| first <= to && from <= last))
+    }
+}
+
+impl std::fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, (first, last)) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            if first == last {
+                write!(f, "{comma}{first}")?
+            } else {
+                write!(f, "{comma}{first}-{last}")?
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Remembers the CPUs of the process, for threads that a pinned one will start.
+pub(crate) fn remember_all_cpus() {
+    ALL_CPUS.get_or_init(thread_cpus);
+}
+
+/// Lets this thread run on every CPU of the process. It may have been made by a pinned one, whose
+/// CPU it inherits.
+pub(crate) fn unpin_thread() {
+    if let Some(set) = ALL_CPUS.get() {
+        // SAFETY: the set lives through the call; 0 is this thread.
+        let _ = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) };
+    }
+}
+
+/// Has this thread run on these CPUs alone. Fails where there is none of them for this process.
+pub(crate) fn pin_thread(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: a set of CPUs is plain data, for which zeroes are valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for &cpu in cpus.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
+        // SAFETY: `cpu` is below CPU_SETSIZE.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    // SAFETY: the set lives through the call; 0 is this thread.
+    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Returns the CPUs on which this thread may run.
+pub(crate) fn thread_cpus() -> libc::cpu_set_t {
+    // SAFETY: a set of CPUs is plain data, for which zeroes are valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set lives through the call; 0 is this thread.
+    let _ = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_cpus_are_in_both_lists() {
+        let common = |one: &str, other| CpuSet::parse(one).common_cpus(&CpuSet::parse(other));
+        assert_eq!(common("0-3,8", "2-9"), [2, 3, 8]);
+        assert_eq!(common("0-1", "4-7"), [0; 0]);
+        assert_eq!(common("5,1-2,1", "0-63"), [1, 2, 5]);
+    }
+}
