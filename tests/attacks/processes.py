@@ -42,28 +42,36 @@ OWNER = Key("AKOWNER", "owner-secret-key")
 HONEST = Key("AKHONEST", "honest-secret-key")
 # Identities of the rights' cases. Each has what its name says, and nothing else.
 WRITER, ADMIN, NARROW = Key("AKWRITER", "writer-secret"), Key("AKADMIN", "admin-secret"), Key("AKNARROW", "narrow-secret")
+# Administers one bucket, and may only write and delete in another.
+HALF_ADMIN = Key("AKHALFADMIN", "half-admin-secret")
 WARMER, OTHER_WARMER = Key("AKWARMER", "warmer-secret"), Key("AKOTHERWARMER", "other-warmer-secret")
 
-# Name, key, mount, prefix and rights.
+# Name, key, mount, prefix and rights; then these three of more rules.
 GRANTS = [
     ("owner", OWNER, "*", "", "read write list delete warm admin"),
     ("honest", HONEST, "*", "", "read write list delete"),
     ("writer", WRITER, "*", "mine/", "read write list delete"),
     ("admin", ADMIN, "asked", "", "read write list delete admin"),
+    ("half admin", HALF_ADMIN, "asked", "", "read write list delete admin", "secret", "", "write delete"),
     ("narrow", NARROW, "data", "a/b/", "read write list delete"),
     ("warmer", WARMER, "data", "warm/", "read list warm"),
     ("other warmer", OTHER_WARMER, "data", "other/", "warm"),
 ]
 
 
-def identity(name: str, key: Key, mount: str, prefix: str, rights: str) -> str:
+def rule(mount: str, prefix: str, rights: str) -> str:
     within = f'prefix = "{prefix}", ' if prefix else ""
+    return f'{{ mount = "{mount}", {within}rights = {json.dumps(rights.split())} }}'
+
+
+def identity(name: str, key: Key, *rules: str) -> str:
+    allow = ", ".join(rule(*rules[at : at + 3]) for at in range(0, len(rules), 3))
     return f"""
 [[identity]]
 name = "{name}"
 access_key = "{key.access}"
 secret_key = "{key.secret}"
-allow = [{{ mount = "{mount}", {within}rights = {json.dumps(rights.split())} }}]
+allow = [{allow}]
 """
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from lines import Peer, await_that
-from processes import ADMIN, NARROW, OTHER_WARMER, OWNER, WARMER, WRITER
+from processes import ADMIN, HALF_ADMIN, NARROW, OTHER_WARMER, OWNER, WARMER, WRITER
 
 
 def md5(body: bytes) -> str:
@@ -164,6 +164,27 @@ def test_admin_reaches_no_other_bucket(gateway, reached, what, document, named):
     answer = gateway.by(ADMIN).call("PUT", "/asked", query=query, body=document(named))
     assert 400 <= answer.status < 500 or answer.status == 501, answer
     assert reached() == []
+
+
+FOREIGN = b"<Account>666666666666</Account><AccessControlTranslation><Owner>Destination</Owner></AccessControlTranslation></Destination>"
+GRANTS = PUBLIC.split(b"<AccessControlList>")[1].split(b"</AccessControlList>")[0]
+
+
+@pytest.mark.parametrize(
+    "what,document",
+    [
+        ("logging", logging("secret").replace(b"<TargetPrefix>", b"<TargetGrants>" + GRANTS + b"</TargetGrants><TargetPrefix>")),
+        ("replication", replication("arn:aws:s3:::secret")),
+        ("replication", replication("arn:aws:s3:::secret").replace(b"</Destination>", FOREIGN)),
+    ],
+)
+def test_admin_neither_opens_nor_locks_a_bucket_that_it_may_write_to(gateway, reached, what, document):
+    """Its own document is judged like its own requests there: the store would set the ACL in its name."""
+    half = gateway.by(HALF_ADMIN)
+    assert half.call("PUT", "/secret/k", headers={"x-amz-acl": "public-read"}, body=b"x").status == 403
+    assert half.call("PUT", "/asked", query=[(what, "")], body=document).status == 403
+    assert reached() == []
+    assert half.call("PUT", "/asked", query=[("logging", "")], body=logging("secret")).status == 200
 
 
 def test_admin_may_name_its_own_bucket(gateway, reached):

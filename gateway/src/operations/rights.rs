@@ -67,14 +67,13 @@ impl RightsJudge {
     ) -> S3Result<()> {
         for destination in input.find_destinations() {
             match destination {
-                NamedDestination::Bucket { name, deletes } => {
+                NamedDestination::Bucket { name, rights } => {
                     let (arn, bucket) =
                         parts_of(name).ok_or_else(|| self.refuse_destination::<R>("no bucket"))?;
                     let target = self.mounts.resolve_bucket(bucket).ok_or_else(no_such_bucket)?;
                     // On all keys, because the store chooses them.
-                    self.require_right(identity, &target, "", AccessRight::write)?;
-                    if deletes {
-                        self.require_right(identity, &target, "", AccessRight::delete)?;
+                    for right in rights {
+                        self.require_right(identity, &target, "", *right)?;
                     }
                     if target.is_prefix() || target.read_only {
                         return Err(self.refuse_destination::<R>(

@@ -67,6 +67,7 @@ fn other(method: &'static str, path: &str) -> Request {
 }
 
 const ALL: &str = "\"read\", \"write\", \"list\", \"delete\"";
+const REPLICATES: &str = "\"write\", \"delete\", \"acl\", \"lock\"";
 
 /// What opens or locks, each with the right that it needs.
 fn more_than_writes() -> Vec<(Request, &'static str)> {
@@ -177,19 +178,38 @@ fn logging(bucket: &str) -> String {
     )
 }
 
-/// A stage whose identity AKOTHER administers `here`, may write and delete in `there`, write in
-/// `half`, and nothing elsewhere.
+/// Logging whose target everybody may read.
+fn open_logging(bucket: &str) -> String {
+    let grants = "<TargetGrants><Grant>\
+         <Grantee xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=\"Group\">\
+         <URI>http://acs.amazonaws.com/groups/global/AllUsers</URI></Grantee>\
+         <Permission>FULL_CONTROL</Permission></Grant></TargetGrants><TargetPrefix>";
+    logging(bucket).replace("<TargetPrefix>", grants)
+}
+
+/// A replication that gives the replicas to another account.
+fn foreign_replication(bucket: &str) -> String {
+    let owner = "</Bucket><Account>666666666666</Account>\
+         <AccessControlTranslation><Owner>Destination</Owner></AccessControlTranslation>";
+    replication(bucket).replace("</Bucket>", owner)
+}
+
+/// A stage whose identity AKOTHER administers `here`, may do in `there` what replication needs, and
+/// not all of that elsewhere.
 async fn administered(folder: &Path, told: &Remembering) -> Stage {
     let identities = rules(
         &folder.join("identities.toml"),
         &[
             ("here", "", "\"write\", \"admin\""),
-            ("there", "", "\"write\", \"delete\""),
+            ("there", "", REPLICATES),
             ("half", "", "\"write\""),
-            ("narrow", "logs/", "\"write\", \"delete\""),
-            ("part", "", "\"write\", \"delete\""),
-            ("shut", "", "\"write\", \"delete\""),
-            ("loose", "", "\"write\", \"delete\""),
+            ("closed", "", "\"write\", \"delete\", \"lock\""),
+            ("unlocked", "", "\"write\", \"delete\", \"acl\""),
+            ("kept", "", "\"write\", \"acl\", \"lock\""),
+            ("narrow", "logs/", REPLICATES),
+            ("part", "", REPLICATES),
+            ("shut", "", REPLICATES),
+            ("loose", "", REPLICATES),
         ],
     );
     let ufs = Ufs::new(Arc::new(told.clone()), UfsSettings::with_name("remembering"));
@@ -199,6 +219,9 @@ async fn administered(folder: &Path, told: &Remembering) -> Stage {
             mount("here", ufs.clone(), "real-here", ""),
             mount("there", ufs.clone(), "real-there", ""),
             mount("half", ufs.clone(), "real-half", ""),
+            mount("closed", ufs.clone(), "real-closed", ""),
+            mount("unlocked", ufs.clone(), "real-unlocked", ""),
+            mount("kept", ufs.clone(), "real-kept", ""),
             mount("narrow", ufs.clone(), "real-narrow", ""),
             mount("part", ufs.clone(), "real-part", "team/"),
             MountedBucket { read_only: true, ..mount("shut", ufs.clone(), "real-shut", "") },
@@ -241,6 +264,38 @@ async fn an_admin_reaches_no_other_bucket_by_a_document() {
     assert_eq!(send("replication=", replication("arn:aws:s3:::there")).await.status, 200);
     assert_eq!(send("logging=", logging("half")).await.status, 200);
     assert_eq!(told.0.lock().as_slice(), ["arn:aws:s3:::real-there", "real-half"]);
+}
+
+#[tokio::test]
+async fn an_admin_neither_opens_nor_locks_another_bucket() {
+    let (folder, told) = (tempfile::tempdir().unwrap(), Remembering::default());
+    let stage = administered(folder.path(), &told).await;
+    let send = async |query: &str, document: String| {
+        let request = other("PUT", "/here")
+            .query(query)
+            .header("content-length", &document.len().to_string());
+        stage.send(&request, document.as_bytes()).await
+    };
+    for (query, document, lacks) in [
+        ("logging=", open_logging("half"), "acl"),
+        ("logging=", open_logging("closed"), "acl"),
+        ("replication=", replication("closed"), "acl"),
+        ("replication=", foreign_replication("arn:aws:s3:::closed"), "acl"),
+        ("replication=", replication("unlocked"), "lock"),
+    ] {
+        let answer = send(query, document).await;
+        assert_eq!(answer.error(), (403, "AccessDenied".to_owned()), "{query} {lacks}");
+        let told = format!("the right &quot;{lacks}&quot;");
+        assert!(answer.text().contains(&told), "{}", answer.text());
+    }
+    assert_eq!(send("replication=", replication("kept")).await.status, 403, "deletions");
+    assert_eq!(told.0.lock().as_slice(), [""; 0], "the store was asked");
+
+    assert_eq!(send("logging=", open_logging("unlocked")).await.status, 200);
+    let no_grants = logging("half").replace("<TargetPrefix>", "<TargetGrants/><TargetPrefix>");
+    assert_eq!(send("logging=", no_grants).await.status, 200, "no grants open nothing");
+    assert_eq!(send("replication=", foreign_replication("there")).await.status, 200);
+    assert_eq!(told.0.lock().as_slice(), ["real-unlocked", "real-half", "real-there"]);
 }
 
 #[tokio::test]
