@@ -74,6 +74,8 @@ impl GatewayLending {
                 &rules,
                 metrics.memory_bytes.clone(),
             ),
+            // Not the list of HTTP: who lends holds no place of its connections, so none gets free
+            // where it gives way.
             known: Arc::new(KnownConnections::for_connections(usize::MAX)),
             // The server shows them.
             unproven: IntGauge::new("unproven", "not shown")?,

@@ -83,7 +83,7 @@ pub(crate) async fn serve_client<G: LendingGuest>(
     session.reads.shutdown().await;
     if has_holes(&session.file, memory_bytes) {
         // Honest clients have none; they keep their bytes.
-        give_pages_back(&session.file, memory_bytes);
+        give_pages_back(&session.file);
     }
     let farewell = match end {
         SessionEnd::HungUp => return,

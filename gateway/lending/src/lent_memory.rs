@@ -1,9 +1,17 @@
 //! Judges memory that a client passes, and maps it. What is no memfd, could shrink under a touch,
 //! or has holes is refused: a touch of it could be a SIGBUS, or be charged to the gateway.
+//!
+//! Holes are found by the number of allocated pages, which costs nothing to ask. It tells the truth
+//! only where no page lies beyond the end. So these are taken away once, and the seal against
+//! growing keeps new ones out. `SEEK_HOLE` does not serve: it calls pages that are allocated and
+//! not yet written holes, and looks at every page.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::fs::{FallocateFlags, FsWord, SealFlags, fallocate, fcntl_get_seals, fstat, fstatfs};
+use rustix::fs::{
+    FallocateFlags, FsWord, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
+};
+use rustix::io::Errno;
 use tracing::warn;
 use verbs3_lending_protocol::{LendingRefusal, LentMapping};
 
@@ -17,12 +25,20 @@ const BLOCK_BYTES: u64 = 512;
 /// How much is populated between two looks for holes.
 const PIECE_BYTES: u64 = 2 << 20;
 
+/// Where a file ends for the kernel (`loff_t`).
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
 /// Returns the length of memory that may be mapped, as the kernel tells it.
 pub(crate) fn judge_memory(file: &OwnedFd, bytes_max: u64) -> Result<u64, LendingRefusal> {
     // Only files in memory have seals.
     let seals = fcntl_get_seals(file).map_err(|_| LendingRefusal::Seals)?;
     if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Err(LendingRefusal::Seals);
+    }
+    // A seal against writes that came later would keep its pages from being given back.
+    match fcntl_add_seals(file, SealFlags::SEAL) {
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(_) => return Err(LendingRefusal::Seals),
     }
     let system = fstatfs(file).map_err(|_| LendingRefusal::Seals)?;
     if system.f_type != MEMFD_FILE_SYSTEM {
@@ -33,7 +49,10 @@ pub(crate) fn judge_memory(file: &OwnedFd, bytes_max: u64) -> Result<u64, Lendin
     if bytes == 0 || bytes > bytes_max {
         return Err(LendingRefusal::MemoryBytes);
     }
-    if has_holes(file, bytes) {
+    // A huge page may reach beyond the end of an honest client's memory. To take much more away
+    // would be long work.
+    let allocated = allocated_bytes(file);
+    if allocated < bytes || allocated - bytes > bytes_max {
         return Err(LendingRefusal::Pages);
     }
     Ok(bytes)
@@ -44,9 +63,10 @@ pub(crate) fn judge_memory(file: &OwnedFd, bytes_max: u64) -> Result<u64, Lendin
 pub(crate) fn map_memory(file: &OwnedFd, bytes: u64) -> Result<LentMapping, LendingRefusal> {
     let memory = LentMapping::map_untouched(file.as_fd(), bytes);
     let memory = memory.map_err(|_| LendingRefusal::Pages)?;
+    take_pages(file, bytes).map_err(|_| LendingRefusal::Pages)?;
     for offset in (0..bytes).step_by(PIECE_BYTES as usize) {
         if has_holes(file, bytes) {
-            give_pages_back(file, bytes);
+            give_pages_back(file);
             return Err(LendingRefusal::Pages);
         }
         let piece = PIECE_BYTES.min(bytes - offset);
@@ -55,19 +75,35 @@ pub(crate) fn map_memory(file: &OwnedFd, bytes: u64) -> Result<LentMapping, Lend
     Ok(memory)
 }
 
-/// Returns whether pages of the memory are missing. A touch of them would count as the gateway's.
+/// Returns whether pages of mapped memory are missing. A touch of them would count as the
+/// gateway's. Too many pages are as bad: some would lie beyond the end and hide as many holes.
 pub(crate) fn has_holes(file: &OwnedFd, bytes: u64) -> bool {
-    let blocks = fstat(file).map_or(0, |facts| u64::try_from(facts.st_blocks).unwrap_or(0));
-    blocks.saturating_mul(BLOCK_BYTES) < bytes
+    allocated_bytes(file) != whole_pages(file, bytes)
 }
 
 /// Takes all pages out of the memory of a client that punched holes: what was counted as the
 /// gateway's no longer is, though the client keeps the file. Its bytes are lost to it.
-pub(crate) fn give_pages_back(file: &OwnedFd, bytes: u64) {
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    if let Err(error) = fallocate(file, flags, 0, bytes) {
+pub(crate) fn give_pages_back(file: &OwnedFd) {
+    if let Err(error) = take_pages(file, 0) {
         warn!(%error, "pages of a client that punched holes still count as the gateway's");
     }
+}
+
+/// Takes all pages from `offset` on out of the file, also those beyond its end.
+fn take_pages(file: &OwnedFd, offset: u64) -> rustix::io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, flags, offset, FILE_BYTES_MAX - offset)
+}
+
+fn allocated_bytes(file: &OwnedFd) -> u64 {
+    let blocks = fstat(file).map_or(0, |facts| u64::try_from(facts.st_blocks).unwrap_or(0));
+    blocks.saturating_mul(BLOCK_BYTES)
+}
+
+/// Returns how many bytes all pages of memory have. Its file system tells a page's length.
+fn whole_pages(file: &OwnedFd, bytes: u64) -> u64 {
+    let page = fstatfs(file).map_or(0, |system| u64::try_from(system.f_bsize).unwrap_or(0));
+    bytes.next_multiple_of(page.max(1))
 }
 
 #[cfg(test)]
@@ -81,6 +117,9 @@ mod tests {
 
     const BYTES: u64 = 1 << 20;
 
+    const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+    const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
     fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("test", flags).unwrap();
@@ -90,9 +129,17 @@ mod tests {
         file
     }
 
+    /// Memory with `beyond` bytes of pages behind its end.
+    fn long_memfd(beyond: u64) -> OwnedFd {
+        let file = memfd(BYTES, SealFlags::empty());
+        fallocate(&file, FallocateFlags::KEEP_SIZE, BYTES, beyond).unwrap();
+        fcntl_add_seals(&file, FIXED).unwrap();
+        file
+    }
+
     #[test]
     fn sealed_memory_is_mapped_at_its_own_length() {
-        let file = memfd(BYTES, SealFlags::SHRINK | SealFlags::GROW);
+        let file = memfd(BYTES, FIXED);
         assert_eq!(judge_memory(&file, BYTES), Ok(BYTES));
         assert_eq!(map_memory(&file, BYTES).unwrap().mapped_bytes(), BYTES);
         assert_eq!(judge_memory(&file, BYTES - 1), Err(LendingRefusal::MemoryBytes));
@@ -120,18 +167,64 @@ mod tests {
             assert_eq!(judge_memory(&shared, BYTES), Err(LendingRefusal::Seals));
             std::fs::remove_file(format!("/dev/shm/v3-{}", std::process::id())).unwrap();
         }
-        let fixed = memfd(BYTES, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE);
+        let fixed = memfd(BYTES, FIXED | SealFlags::WRITE);
         assert_eq!(judge_memory(&fixed, BYTES), Ok(BYTES));
         assert_eq!(map_memory(&fixed, BYTES).unwrap_err(), LendingRefusal::Pages);
     }
 
     #[test]
     fn holes_after_the_judgement_are_found_and_no_page_stays() {
-        let file = memfd(BYTES, SealFlags::SHRINK | SealFlags::GROW);
+        let file = memfd(BYTES, FIXED);
         assert_eq!(judge_memory(&file, BYTES), Ok(BYTES));
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&file, flags, 0, BYTES / 2).unwrap();
+        fallocate(&file, PUNCH, 0, BYTES / 2).unwrap();
         assert_eq!(map_memory(&file, BYTES).unwrap_err(), LendingRefusal::Pages);
+        assert_eq!(fstat(&file).unwrap().st_blocks, 0, "nothing is left to count");
+    }
+
+    #[test]
+    fn pages_beyond_the_end_hide_no_holes() {
+        let file = long_memfd(BYTES);
+        fallocate(&file, PUNCH, 0, BYTES).unwrap();
+        assert_eq!(judge_memory(&file, BYTES), Ok(BYTES), "as many pages as an honest client's");
+        assert_eq!(map_memory(&file, BYTES).unwrap_err(), LendingRefusal::Pages);
+        assert_eq!(fstat(&file).unwrap().st_blocks, 0, "nothing is left to count");
+    }
+
+    #[test]
+    fn pages_beyond_the_end_are_taken_away_and_stay_away() {
+        let file = long_memfd(BYTES);
+        assert_eq!(judge_memory(&file, BYTES), Ok(BYTES));
+        let _memory = map_memory(&file, BYTES).unwrap();
+        assert_eq!(allocated_bytes(&file), BYTES);
+        let more = fallocate(&file, FallocateFlags::KEEP_SIZE, BYTES, BYTES);
+        assert_eq!(more.unwrap_err(), Errno::PERM, "the kernel holds the seal");
+        fallocate(&file, PUNCH, BYTES / 2, BYTES / 2).unwrap();
+        assert!(has_holes(&file, BYTES));
+    }
+
+    #[test]
+    fn more_beyond_the_end_than_may_be_lent_is_refused() {
+        let file = long_memfd(2 * BYTES);
+        assert_eq!(judge_memory(&file, BYTES), Err(LendingRefusal::Pages));
+    }
+
+    #[test]
+    fn memory_that_ends_within_a_page_is_whole() {
+        let bytes = BYTES - 100;
+        let file = memfd(bytes, FIXED);
+        assert_eq!(judge_memory(&file, BYTES), Ok(bytes));
+        let _memory = map_memory(&file, bytes).unwrap();
+        assert!(!has_holes(&file, bytes));
+    }
+
+    #[test]
+    fn no_later_seal_keeps_pages_from_being_given_back() {
+        let file = memfd(BYTES, FIXED);
+        assert_eq!(judge_memory(&file, BYTES), Ok(BYTES));
+        let _memory = map_memory(&file, BYTES).unwrap();
+        let later = fcntl_add_seals(&file, SealFlags::FUTURE_WRITE);
+        assert_eq!(later.unwrap_err(), Errno::PERM);
+        give_pages_back(&file);
         assert_eq!(fstat(&file).unwrap().st_blocks, 0, "nothing is left to count");
     }
 
@@ -140,10 +233,10 @@ mod tests {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let sparse = memfd_create("test", flags).unwrap();
         ftruncate(&sparse, BYTES).unwrap();
-        fcntl_add_seals(&sparse, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        fcntl_add_seals(&sparse, FIXED).unwrap();
         assert_eq!(judge_memory(&sparse, BYTES), Err(LendingRefusal::Pages));
         let empty = memfd_create("test", flags).unwrap();
-        fcntl_add_seals(&empty, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        fcntl_add_seals(&empty, FIXED).unwrap();
         assert_eq!(judge_memory(&empty, BYTES), Err(LendingRefusal::MemoryBytes));
     }
 }

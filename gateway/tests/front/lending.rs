@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_lending_client::{
     ClientLendingError, LendingClient, LendingClientOptions, LentAnswer, LentReadMethod,
@@ -372,4 +373,28 @@ async fn clients_beyond_the_bound_are_refused_and_come_again() {
     assert!(is_full, "{second}");
     drop(first);
     while connect(&socket, ACCESS_KEY, SECRET_KEY).await.is_err() {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_lends_gives_no_way_to_connections_of_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("gateway.sock");
+    let stage = Stage::start_with(|setup| {
+        setup.settings.lending.socket = Some(socket.clone());
+        setup.settings.limits.connections_max = 1;
+    })
+    .await;
+    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+    // Idle for longer than the connection that holds the one place.
+    let lender = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let (head, _) = Request::new("GET", "/data/x").signed(&stage.host());
+    let mut idle = tokio::net::TcpStream::connect(stage.address).await.unwrap();
+    let staying = head.replace("connection: close\r\n", "");
+    idle.write_all(staying.as_bytes()).await.unwrap();
+    idle.read_exact(&mut [0; 12]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(stage.get("/data/x").await.status, 200, "no place got free");
+    let answer = read(&lender, asked(LentReadMethod::Get, "/data/x", &[])).await.unwrap();
+    assert_eq!(answer.body.to_vec(), b"hello");
 }

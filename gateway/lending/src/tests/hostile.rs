@@ -327,3 +327,24 @@ async fn who_punches_holes_is_told_to_go_and_leaves_no_page() {
     server.until(|server| server.state.memory.load(Ordering::SeqCst) == 256 << 20).await;
     assert_eq!(fstat(&file).unwrap().st_blocks, 0, "nothing is left to count");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holes_behind_pages_beyond_the_end_are_refused() {
+    use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
+    let server = TestServer::start();
+    let socket = server.socket.clone();
+    let file = blocking(move || {
+        let file = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, MIB).unwrap();
+        let beyond = FallocateFlags::KEEP_SIZE;
+        fallocate(&file, beyond, 0, 2 * MIB).unwrap();
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        fallocate(&file, beyond | FallocateFlags::PUNCH_HOLE, MIB / 2, MIB / 2).unwrap();
+        let mut client = RawClient::proven(&socket, KEY);
+        let offered = client.offer(&RingLayout::at_beginning(16), &[&file]);
+        assert_eq!(offered, Err(LendingRefusal::Pages));
+        file
+    })
+    .await;
+    assert_eq!(fstat(&file).unwrap().st_blocks, 0, "nothing is left to count");
+}
