@@ -7,6 +7,7 @@ use std::fmt;
 use std::process::Command;
 
 pub use host_list::read_host_list;
+pub use verbs3_loadtest::printable_text::printable_text;
 
 use crate::bounded_process::{BoundedOutput, BoundedProcessError, ProcessBounds, run_bounded};
 
@@ -108,11 +109,6 @@ fn quote_words(words: &[String]) -> String {
     quoted.join(" ")
 }
 
-/// Returns what another host said, safe for a terminal, and in bounds.
-pub fn printable_text(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { '?' } else { char }).take(300).collect()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -156,10 +152,5 @@ mod tests {
         let end = arguments.iter().position(|word| *word == "--").unwrap();
         assert_eq!((arguments[end + 1], arguments.len()), ("gpu-08", end + 3));
         assert!(arguments[..end].contains(&"BatchMode=yes"));
-    }
-
-    #[test]
-    fn what_a_host_says_can_not_drive_a_terminal() {
-        assert_eq!(printable_text("a\u{1b}[2Jb\u{7}"), "a?[2Jb?");
     }
 }

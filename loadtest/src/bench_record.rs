@@ -10,7 +10,7 @@ use crate::bench_round::BenchRoundOutcome;
 use crate::endpoint::BenchEndpoint;
 use crate::scenario::BenchScenario;
 use crate::statistics::{RatioEstimate, estimate_ratio, median};
-use crate::tally::{BenchRoundTally, ExchangeKindTally, LatencyTally};
+use crate::tally::{BenchRoundTally, ExchangeKindTally, LatencyTally, sum_counts};
 
 /// Version of the JSON form. Raise it when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
@@ -164,7 +164,7 @@ impl BenchFigures {
 
     /// Returns the sum of the errors of all kinds.
     pub fn errors_in_all(&self) -> u64 {
-        self.errors.values().sum()
+        sum_counts(&self.errors)
     }
 
     /// Computes the figures of several hosts that measured at once. Rates are the sums of theirs;
@@ -245,9 +245,11 @@ impl BenchSideRecord {
 }
 
 impl BenchRoundOutcome {
-    /// Adds rounds that followed each other.
+    /// Adds rounds that followed each other. Times that are too long stay at the most: another host
+    /// may have measured anything.
     pub fn add_rounds(outcomes: &[Self]) -> Self {
-        let took = outcomes.iter().map(|outcome| outcome.took).sum();
+        let times = outcomes.iter().map(|outcome| outcome.took);
+        let took = times.fold(Duration::ZERO, Duration::saturating_add);
         Self { took, ..Self::merge_hosts(outcomes) }
     }
 
@@ -256,8 +258,9 @@ impl BenchRoundOutcome {
         let mut tally = BenchRoundTally::default();
         outcomes.iter().for_each(|outcome| tally.merge_from(&outcome.tally));
         let took = outcomes.iter().map(|outcome| outcome.took).max().unwrap_or_default();
+        let mut times = outcomes.iter().map(|outcome| outcome.server_cpu);
         let server_cpu =
-            outcomes.iter().map(|outcome| outcome.server_cpu).sum::<Option<Duration>>();
+            times.try_fold(Duration::ZERO, |sum, time| Some(sum.saturating_add(time?)));
         Self { tally, took, server_cpu, effort: worst_effort(outcomes) }
     }
 }
@@ -317,7 +320,7 @@ impl BenchRecord {
 
     /// Returns the number of errors of all sides and all rounds.
     pub fn error_count(&self) -> u64 {
-        self.sides.iter().map(|side| side.all.errors_in_all()).sum()
+        self.sides.iter().map(|side| side.all.errors_in_all()).fold(0, u64::saturating_add)
     }
 }
 

@@ -19,6 +19,7 @@ mod histogram;
 pub mod hot_bench;
 pub mod memory_bench;
 mod nginx_reference;
+pub mod printable_text;
 mod progress;
 mod random;
 pub mod report;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::BenchStepResult;
 use crate::histogram::BenchHistogram;
+use crate::printable_text::printable_text;
 use crate::request_plan::ExchangeKind;
 use crate::schedule::StartLateness;
 
@@ -67,6 +68,14 @@ pub struct ExchangeKindTally {
     pub first_byte: LatencyTally,
 }
 
+impl ExchangeKindTally {
+    fn merge_from(&mut self, other: &Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.latency.merge_from(&other.latency);
+        self.first_byte.merge_from(&other.first_byte);
+    }
+}
+
 /// Counts of one round, or of some of its connections.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct BenchRoundTally {
@@ -94,7 +103,7 @@ impl BenchRoundTally {
         done: BenchStepResult,
     ) {
         if let Some(cache) = done.cache {
-            count_name(&mut self.cache, cache);
+            count_name(&mut self.cache, cache, 1);
         }
         match done.outcome {
             Ok(()) => {
@@ -107,7 +116,7 @@ impl BenchRoundTally {
             }
             Err(failure) => {
                 self.wrong += u64::from(failure.is_wrong_answer());
-                count_name(&mut self.errors, failure.kind_label());
+                count_name(&mut self.errors, failure.kind_label(), 1);
                 if self.examples.len() < EXAMPLES_MAX {
                     self.examples.push(format!("{}: {failure}", kind.as_str()));
                 }
@@ -124,21 +133,29 @@ impl BenchRoundTally {
         }
     }
 
-    /// Adds another tally, such as that of other connections or of another round.
+    /// Makes what another host counted fit for a terminal, and bounds how much text it is.
+    pub fn make_printable(&mut self) {
+        for names in [&mut self.errors, &mut self.cache] {
+            for (name, count) in std::mem::take(names) {
+                count_name(names, printable_text(&name), count);
+            }
+        }
+        self.examples.truncate(EXAMPLES_MAX);
+        self.examples.iter_mut().for_each(|example| *example = printable_text(example));
+    }
+
+    /// Adds another tally, such as that of other connections or of another round. Sums that are too
+    /// large stay at the most: another host may have counted anything.
     pub fn merge_from(&mut self, other: &Self) {
         for (kind, theirs) in &other.kinds {
             let ours = self.kinds.entry(*kind).or_default();
-            ours.bytes += theirs.bytes;
-            ours.latency.merge_from(&theirs.latency);
-            ours.first_byte.merge_from(&theirs.first_byte);
+            ours.merge_from(theirs);
         }
         for (names, theirs) in [(&mut self.errors, &other.errors), (&mut self.cache, &other.cache)]
         {
-            theirs
-                .iter()
-                .for_each(|(name, count)| *names.entry(name.clone()).or_default() += count);
+            theirs.iter().for_each(|(name, count)| count_name(names, name.clone(), *count));
         }
-        self.wrong += other.wrong;
+        self.wrong = self.wrong.saturating_add(other.wrong);
         self.examples.extend(
             other.examples.iter().take(EXAMPLES_MAX.saturating_sub(self.examples.len())).cloned(),
         );
@@ -155,22 +172,26 @@ impl BenchRoundTally {
             .filter(|(kind, _)| **kind != ExchangeKind::ReadBack)
             .map(|(_, of_kind)| of_kind)
         {
-            sum.bytes += of_kind.bytes;
-            sum.latency.merge_from(&of_kind.latency);
-            sum.first_byte.merge_from(&of_kind.first_byte);
+            sum.merge_from(of_kind);
         }
         sum
     }
 
     /// Returns the sum of the errors of all kinds.
     pub fn errors_in_all(&self) -> u64 {
-        self.errors.values().sum()
+        sum_counts(&self.errors)
     }
 }
 
-fn count_name(names: &mut BTreeMap<String, u64>, name: String) {
+/// Returns the sum of all counts, or the most.
+pub fn sum_counts(names: &BTreeMap<String, u64>) -> u64 {
+    names.values().copied().fold(0, u64::saturating_add)
+}
+
+fn count_name(names: &mut BTreeMap<String, u64>, name: String, count: u64) {
     let full = names.len() >= NAMES_MAX && !names.contains_key(&name);
-    *names.entry(if full { "others".into() } else { name }).or_default() += 1;
+    let ours = names.entry(if full { "others".into() } else { name }).or_default();
+    *ours = ours.saturating_add(count);
 }
 
 #[cfg(test)]
@@ -270,7 +291,7 @@ mod tests {
     #[test]
     fn names_from_servers_do_not_grow_without_bound() {
         let mut names = BTreeMap::new();
-        (0..1000).for_each(|name| count_name(&mut names, name.to_string()));
+        (0..1000).for_each(|name| count_name(&mut names, name.to_string(), 1));
         assert_eq!((names.len(), names.values().sum::<u64>()), (NAMES_MAX + 1, 1000));
     }
 }

@@ -1,7 +1,7 @@
 //! The conductor: takes agents through the rounds of a scenario together. Owns the moment at which a
 //! round starts, and what is done about an agent that is lost: the run fails with its name.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use super::link::{AgentEvent, AgentLink};
@@ -41,7 +41,6 @@ pub enum AgentError {
 pub struct AgentConductor {
     links: Vec<AgentLink>,
     events: Receiver<(usize, AgentEvent)>,
-    heard: Vec<Instant>,
     /// Half of the fastest way there and back, by agent.
     distances: Vec<Duration>,
     hosts: Vec<AgentHost>,
@@ -76,11 +75,9 @@ impl AgentConductor {
             })?;
         }
         let count = links.len();
-        let now = Instant::now();
         let mut conductor = Self {
             links,
             events,
-            heard: vec![now; count],
             distances: vec![Duration::ZERO; count],
             hosts: Vec::new(),
             patience,
@@ -219,15 +216,15 @@ impl AgentConductor {
         pick: impl Fn(AgentMessage) -> Result<T, AgentMessage>,
     ) -> Result<Vec<T>, AgentError> {
         let mut answers: Vec<Option<T>> = whom.iter().map(|_| None).collect();
+        let mut look = Instant::now() + LOOK;
         while answers.iter().any(Option::is_none) {
-            let (number, event) = match self.events.recv_timeout(LOOK) {
-                Ok(event) => event,
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    self.find_silent()?;
-                    continue;
-                }
-            };
-            self.heard[number] = Instant::now();
+            let event = self.events.recv_timeout(look.saturating_duration_since(Instant::now()));
+            // By the clock: who says much must not hide who says nothing.
+            if Instant::now() >= look {
+                self.find_silent()?;
+                look = Instant::now() + LOOK;
+            }
+            let Ok((number, event)) = event else { continue };
             let agent = || self.name_of(number);
             let message = match event {
                 AgentEvent::Gone(said) => return Err(AgentError::Lost { agent: agent(), said }),
@@ -255,7 +252,7 @@ impl AgentConductor {
 
     fn find_silent(&self) -> Result<(), AgentError> {
         let silence = self.patience.silence_max;
-        let silent = self.heard.iter().position(|heard| heard.elapsed() > silence);
+        let silent = self.links.iter().position(|link| link.silence() > silence);
         match silent {
             None => Ok(()),
             Some(number) => Err(AgentError::Silent { agent: self.name_of(number), silence }),

@@ -3,6 +3,8 @@
 
 use std::io::{BufReader, Read, Write};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::protocol::{AgentMessage, ConductorMessage, read_message, write_message};
 
@@ -12,6 +14,8 @@ pub struct AgentLink {
     pub name: String,
     writer: Box<dyn Write + Send>,
     reader: Option<Box<dyn Read + Send>>,
+    /// When its last message came, whether or not the conductor has taken it.
+    heard: Arc<Mutex<Instant>>,
 }
 
 /// What came from an agent.
@@ -29,7 +33,17 @@ impl AgentLink {
         writer: impl Write + Send + 'static,
         reader: impl Read + Send + 'static,
     ) -> Self {
-        Self { name: name.into(), writer: Box::new(writer), reader: Some(Box::new(reader)) }
+        Self {
+            name: name.into(),
+            writer: Box::new(writer),
+            reader: Some(Box::new(reader)),
+            heard: Arc::new(Mutex::new(Instant::now())),
+        }
+    }
+
+    /// Returns for how long nothing has come of it.
+    pub(super) fn silence(&self) -> Duration {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
     pub(super) fn send_message(&mut self, message: &ConductorMessage) -> std::io::Result<()> {
@@ -43,11 +57,18 @@ impl AgentLink {
         events: Sender<(usize, AgentEvent)>,
     ) -> std::io::Result<()> {
         let Some(reader) = self.reader.take() else { return Ok(()) };
+        let heard = self.heard.clone();
+        let hear = move || *heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        hear();
         let read = move || {
             let mut reader = BufReader::new(reader);
             loop {
-                let event = match read_message(&mut reader) {
-                    Ok(Some(message)) => AgentEvent::Message(message),
+                let event = match read_message::<AgentMessage>(&mut reader) {
+                    Ok(Some(mut message)) => {
+                        hear();
+                        message.make_printable();
+                        AgentEvent::Message(message)
+                    }
                     Ok(None) => AgentEvent::Gone("its output ended".to_owned()),
                     Err(error) => AgentEvent::Gone(format!("it said {error}")),
                 };

@@ -8,6 +8,7 @@ use crate::bench_record::AgentHost;
 use crate::bench_round::BenchRoundOutcome;
 use crate::comparison::ScenarioOverrides;
 use crate::credentials::BenchCredentials;
+use crate::printable_text::printable_text;
 use crate::scenario::LoadShare;
 
 /// Rises with every change of a message: both sides are the same release.
@@ -63,6 +64,22 @@ pub enum AgentMessage {
     Failed {
         said: String,
     },
+}
+
+impl AgentMessage {
+    /// Makes all its text fit for a terminal: another host wrote it.
+    pub fn make_printable(&mut self) {
+        match self {
+            Self::Ready(host) => {
+                for text in [&mut host.kernel, &mut host.label, &mut host.address] {
+                    *text = printable_text(text);
+                }
+            }
+            Self::Outcome(outcome) => outcome.tally.make_printable(),
+            Self::Failed { said } => *said = printable_text(said),
+            Self::Pong(_) | Self::Done | Self::Armed | Self::Alive => {}
+        }
+    }
 }
 
 /// Why a line is no message.

@@ -145,6 +145,92 @@ fn a_silent_agent_is_lost_though_its_pipe_is_open() {
     assert!(matches!(error, AgentError::Silent { ref agent, .. } if agent == "gpu-07"), "{error}");
 }
 
+/// Starts an agent that is ready, and then says that it is alive and nothing else, `count` times.
+fn chatty_agent(name: &str, count: u32) -> AgentLink {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || {
+        let mut input = BufReader::new(theirs.try_clone().unwrap());
+        read_message::<ConductorMessage>(&mut input).unwrap();
+        write_message(&mut theirs, &AgentMessage::Ready(host())).unwrap();
+        for _ in 0..count {
+            std::thread::sleep(Duration::from_millis(20));
+            if write_message(&mut theirs, &AgentMessage::Alive).is_err() {
+                return;
+            }
+        }
+    });
+    AgentLink::new(name, ours.try_clone().unwrap(), ours)
+}
+
+#[test]
+fn an_agent_that_says_much_hides_no_silent_one() {
+    let silent = made_up_agent("gpu-07", |_| Some(vec![]));
+    let patience = AgentPatience { silence_max: Duration::from_secs(1) };
+    // It ends after 20 s, and is lost then.
+    let error = run(vec![chatty_agent("gpu-06", 1000), silent], patience).err().unwrap();
+    assert!(matches!(error, AgentError::Silent { ref agent, .. } if agent == "gpu-07"), "{error}");
+}
+
+/// What a terminal would obey, and what turns the direction of writing.
+const HOSTILE: &str = "a\u{1b}[2J\u{202e}\u{2028}b";
+
+fn assert_is_plain(shown: &str) {
+    assert!(shown.contains("a?[2J??b"), "{shown:?}");
+    let odd = |char: char| "\u{1b}\u{202e}\u{2028}".contains(char);
+    assert!(!shown.contains(odd), "{shown:?}");
+}
+
+#[test]
+fn what_agents_say_is_shown_as_plain_text() {
+    let failing =
+        made_up_agent("gpu-07", |_| Some(vec![AgentMessage::Failed { said: HOSTILE.to_owned() }]));
+    assert_is_plain(&run(vec![failing], PATIENT).err().unwrap().to_string());
+
+    let mut found = outcome(1, 1, 1);
+    found.tally.errors.insert(HOSTILE.to_owned(), 1);
+    found.tally.cache.insert(HOSTILE.to_owned(), 1);
+    found.tally.examples = vec![HOSTILE.to_owned(); 1000];
+    found.tally.errors.extend((0..1000).map(|name| (format!("x{name}"), 1)));
+    let hostile = made_up_agent("gpu-07", move |message| {
+        Some(match message {
+            ConductorMessage::Plan(_) => vec![AgentMessage::Ready(AgentHost {
+                kernel: HOSTILE.into(),
+                label: HOSTILE.into(),
+                address: HOSTILE.into(),
+                ..host()
+            })],
+            other => answer_well(other, &found),
+        })
+    });
+    let rounds = run(vec![hostile], PATIENT).unwrap();
+    let errors = &rounds.by_agent[0].tally.errors;
+    assert!(errors.len() < 50 && errors.values().sum::<u64>() == 2002, "{errors:?}");
+    let scenario = BenchScenario::parse(&text(2)).unwrap();
+    let record = merge_rounds(scenario, &["gpu-07".into()], rounds);
+    assert_is_plain(&crate::report::render_text(&record));
+    for text in [&record.agents[0].kernel, &record.agents[0].address, &record.sides[0].label] {
+        assert_is_plain(text);
+    }
+    assert_is_plain(&crate::report::render_html(&record));
+}
+
+#[test]
+fn absurd_figures_of_an_agent_end_no_conductor() {
+    let mut absurd = outcome(1, 1, u64::MAX);
+    absurd.server_cpu = Some(Duration::from_secs(u64::MAX));
+    absurd.tally.wrong = u64::MAX;
+    absurd.tally.errors.insert("timeout".into(), u64::MAX);
+    absurd.tally.errors.insert("wrong bytes".into(), u64::MAX);
+    absurd.tally.kinds.get_mut(&ExchangeKind::Get).unwrap().bytes = u64::MAX;
+    let links = vec![well_agent("a", absurd.clone()), well_agent("b", absurd)];
+    let rounds = run(links, PATIENT).unwrap();
+    assert_eq!(rounds.by_agent[0].took, Duration::MAX);
+    let scenario = BenchScenario::parse(&text(2)).unwrap();
+    let record = merge_rounds(scenario, &["a".into(), "b".into()], rounds);
+    assert_eq!((record.error_count(), record.sides[0].all.bytes), (u64::MAX, u64::MAX));
+    assert!(crate::report::render_text(&record).contains("timeout"));
+}
+
 #[test]
 fn what_an_agent_says_wrongly_is_refused_by_its_name() {
     for (said, answer) in [
