@@ -7,8 +7,8 @@
 //! # Who gives way to whom
 //! A guest is left in peace for `grace`, shared among all guests of its address: of ten, each for a
 //! tenth. So whoever fills the room from few addresses would have to come anew far more often than
-//! anybody can. Of those whose time is over, the one that is over it most gives way. Nobody gives
-//! way to a newcomer whose address has as many guests or more, but that address' own guests.
+//! anybody can. Of those whose time is over, the oldest of the address with most guests gives way.
+//! Nobody gives way to a newcomer whose address has as many guests or more, but that address' own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -94,10 +94,11 @@ impl RoomSeats {
         let overdue = self.by_address.iter().filter_map(|(group, seats)| {
             let (number, seat) = seats.first_key_value()?;
             let may_displace = seats.len() > own || *group == newcomer;
-            let shared_age = seat.since.elapsed().saturating_mul(seats.len() as u32);
-            (may_displace && shared_age >= grace).then_some((shared_age, *group, *number))
+            let age = seat.since.elapsed();
+            let is_over = age.saturating_mul(seats.len() as u32) >= grace;
+            (may_displace && is_over).then_some((seats.len(), age, *group, *number))
         });
-        let Some((_, group, number)) = overdue.max() else { return false };
+        let Some((.., group, number)) = overdue.max() else { return false };
         self.displace_guest(group, number)
     }
 

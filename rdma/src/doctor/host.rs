@@ -17,12 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
+pub use crate::cpu_affinity::CpuSet;
 pub use device::{DeviceDescription, DeviceFileAccess, DeviceKind};
 use file_tree::HostFileTree;
 pub use memory::{HostMemoryInfo, HugePages, HugePool};
 pub use network::{BondDescription, NetworkDevice};
 pub use port::{GidKind, GidTableEntry, LinkLayer, PortDataRate, PortDescription, PortState};
-pub use crate::cpu_affinity::CpuSet;
 pub use process::{MemlockLimit, ProcessLimits};
 pub(super) use software::DRIVERS;
 pub use software::{UnusedNic, VerbsLibraries};

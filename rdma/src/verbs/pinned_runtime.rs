@@ -1,8 +1,8 @@
 //! Owns threads on chosen CPUs, for connections that poll. The options decide what runs there.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 

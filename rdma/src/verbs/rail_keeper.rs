@@ -10,11 +10,11 @@ use std::thread;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::cpu_affinity::unpin_thread;
 use super::rail::OpenRail;
 use super::rail_opener::{RailOpener, RailWithEvents};
 use super::rail_presence::RailPresence;
 use super::rail_watch::{RailNews, RailWatch};
+use crate::cpu_affinity::unpin_thread;
 
 /// What becomes of a rail.
 pub(super) enum RailChange {

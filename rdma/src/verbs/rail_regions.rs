@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::cpu_affinity::unpin_thread;
 use super::sys::{MemoryRegion, ProtectionDomain, RegionTerms};
 use crate::arena::Arena;
+use crate::cpu_affinity::unpin_thread;
 use crate::metrics::{GaugeGuard, rail_metrics};
 
 /// Longest region. eRDMA takes no longer one (Mooncake issue 304), and a rail that fails half-way
