@@ -16,6 +16,7 @@ import yaml
 
 from hardening import hardening, unnoticed
 from manifests import pod_of
+from structure import collected, structure, unnoticed as unnoticed_structure
 from verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +34,10 @@ VARIANTS = [
     ("disks", ["--set", "nodes.worker.disks[0].path=/mnt/a", "--set", "nodes.worker.disks[0].capacity=3TiB"],
      ['"memory":"68Gi"', 'folders = [{ capacity = "3TiB", path = "/var/lib/verbs3/disk-0/cache" }]']),
     ("operator", ["--set", "monitoring.podMonitor=true", "--set", "monitoring.prometheusRule=true"], ["kind: PodMonitor", "alert: Verbs3WorkerGone"]),
+    ("dashboard", ["--set", "monitoring.dashboard=true"], ["name: verbs3-dashboard"]),
+    ("more time to start", ["--set", "nodes.worker.startSeconds=3601", "--set", "coordinators.startSeconds=900"], ["failureThreshold: 1801 }", "failureThreshold: 450 }"]),
+    ("a priority of the chart's own", ["--set", "priorityClass.create=true", "--set", "priorityClass.value=5000", "--set", "priorityClass.preemptionPolicy=Never"],
+     ["kind: PriorityClass", "value: 5000", "preemptionPolicy: Never"]),
     ("scheduling", ["--set", "nodes.priorityClassName=infrastructure", "--set", "nodes.tolerations[0].operator=Exists"],
      ["priorityClassName: infrastructure", 'tolerations: [{"operator":"Exists"}]']),
     ("webhook", ["--set", "webhook.enabled=true", "--set", "webhook.tls.caBundle=Q0E="], ["kind: MutatingWebhookConfiguration", "caBundle: Q0E=", "args: [webhook,"]),
@@ -44,6 +49,9 @@ VARIANTS = [
     ("jobs", JOBS, ["kind: Job", '"bench","fabric"']),
     ("jobs over other networks", [*JOBS, "--set", "acceptance.fabric.railDevices={net1,net2}"], ["for device in net1 net2"]),
 ]
+# Everything that structure.py looks at, in a cluster of another name than the default.
+WATCHED = ["--set", "monitoring.podMonitor=true", "--set", "monitoring.dashboard=true", "--set", "priorityClass.create=true",
+           "--set", "settings.cluster.name=train", "--set", "webhook.enabled=true", "--set", "webhook.tls.caBundle=Q0E=", "--set", "controller.enabled=true"]
 # Values that have to be refused, and what has to be said of them.
 REFUSED = [
     (["--set", "nodes.bogus=1"], "bogus"),
@@ -53,6 +61,8 @@ REFUSED = [
     (["--set", "nodes.rdma.networks=sriov"], "rdma.networks is for pods of the pod network"),
     (["--set", "etcd.own=false"], "etcd.endpoints"),
     (["--set", "coordinators.replicas=2"], "coordinators/replicas"),
+    (["--set", "nodes.worker.startSeconds=30"], "nodes/worker/startSeconds"),
+    (["--set", "priorityClass.value=2000000000"], "priorityClass/value"),
     (["--set", "settings.ufs=null"], "ufs"),
     (["--set", "webhook.enabled=true"], "webhook.tls.caBundle"),
     (["--set", "controller.secrets[0].namespace=train"], "names"),
@@ -159,6 +169,7 @@ def main(helm_path: Path, validate: Path, folder: Path) -> list[str]:
         wrong += [f"{name}: does not render {what}" for what in expected if what not in text]
         wrong += invalid(name, text, validate, folder) + mounted(name, text) + cut_off(name, text)
         wrong += [f"{name}: {what}" for one in documents(text) for what in hardening(one)]
+        wrong += [f"{name}: {what}" for what in structure(documents(text), "verbs3")]
     for path in sorted((KUBERNETES / "examples").glob("*.yaml")):
         wrong += invalid(f"example {path.name}", path.read_text(), validate, folder)
     for path in sorted((KUBERNETES / "rdma").glob("*.yaml")):
@@ -177,6 +188,8 @@ def main(helm_path: Path, validate: Path, folder: Path) -> list[str]:
                 wrong.append(f"{words}: {refused}")
     gateway = next(one for one in documents(render.template(helm)) if one["metadata"]["name"] == "verbs3-gateway" and one["kind"] == "DaemonSet")
     wrong += unnoticed(gateway)
+    watched = documents(render.template(helm, *WATCHED, "--namespace", "cache"))
+    wrong += structure(watched, "train") + collected() + unnoticed_structure(watched, "train")
     print(f"charts: {len(variants)} sets of values rendered, {len(REFUSED)} refused")
     if render.main(helm, is_check=True) != 0:
         wrong.append("deploy/kubernetes is not what the chart gives")

@@ -21,16 +21,22 @@ imagePullSecrets: {{ toJson . }}
 {{- end }}
 {{- end -}}
 
+{{/* Where a pod runs, and what gives way to it: .root, .part (the values of its part). */}}
 {{- define "verbs3.scheduling" -}}
-{{- with .priorityClassName }}
+{{- with .part.priorityClassName | default (.root.Values.priorityClass.create | ternary .root.Values.priorityClass.name "") }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .nodeSelector }}
+{{- with .part.nodeSelector }}
 nodeSelector: {{ toJson . }}
 {{- end }}
-{{- with .tolerations }}
+{{- with .part.tolerations }}
 tolerations: {{ toJson . }}
 {{- end }}
+{{- end -}}
+
+{{/* cluster.name, and what the process takes where nobody says it. */}}
+{{- define "verbs3.cluster" -}}
+{{ dig "cluster" "name" "verbs3" .Values.settings }}
 {{- end -}}
 
 {{/* The user of a pod's processes. Secrets are readable to its group. */}}
