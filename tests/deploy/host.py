@@ -188,8 +188,8 @@ def firewall(folder: Path) -> list[str]:
                       [*inside, "ip", "address", "add", "10.9.9.9/8", "dev", "there"], [*inside, "ip", "address", "add", "192.168.77.1/24", "dev", "there"],
                       [*inside, "ip", "link", "set", "there", "up"], [*inside, "nft", "-f", str(FIREWALL)], [*inside, "nft", "-f", str(FIREWALL)]):
             subprocess.run(words, check=True)
-        open_to = {"nodes": {9400, 9403, 9410, 9500}, "monitoring": {9001, 9401, 9501, 2381}, "coordinators": {2379, 2380, 9400, 9403, 9410, 9500}, "stranger": set()}
-        ports = set().union(*open_to.values()) | {9000}
+        open_to = {"nodes": {9400, 9403, 9410, 9500}, "monitoring": {9001, 9401, 9501, 9601, 9701, 2381}, "coordinators": {2379, 2380, 9400, 9403, 9410, 9500}, "stranger": set()}
+        ports = set().union(*open_to.values()) | {9000, 9600}
         for who, source in sources.items():
             address = "10.9.9.9" if source.startswith("10.") else "192.168.77.1"
             if not knock(address, 22, source):
