@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #! Holds deploy/ against what reads it: the chart and the manifests against the API's schema (charts.py), the pods and the units against
 #! the built binary, which is started by them (pods.py, units.py), alerts and dashboard
-#! against its metrics (alerts.py), the host's scripts against a made-up host (host.py, host_scripts.py), the Debian package where it is installed (package.py); all in namespaces of their own.
+#! against its metrics (alerts.py), files that a person brings along against the binary (brought_files.py), the host's scripts against a made-up host (host.py, host_scripts.py), the Debian package where it is installed (package.py); all in namespaces of their own.
 #
 #   run.sh DIR     DIR takes trees and logs; DIR/not-proven what this machine does not allow
 set -euo pipefail
@@ -24,6 +24,7 @@ if HELM=$("$ROOT/tests/testbed/helm.sh"); then
   mkdir -p "$DIR/charts"
   "$VENV/bin/python" "$HERE/charts.py" "$HELM" "$VENV/bin/kubernetes-validate" "$DIR/charts"
   jobs=$DIR/charts/jobs.yaml
+  "$VENV/bin/python" "$HERE/brought_files.py" "$VERBS3" "$HELM" "$(mktemp -d "$DIR/brought.XXXXXX")"
 else
   not_proven "the chart: no helm could be built here"
 fi

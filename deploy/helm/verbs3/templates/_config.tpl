@@ -47,6 +47,19 @@
 {{- end -}}
 {{- $_ := set $made.worker "disk" (dict "folders" $folders) -}}
 {{- end -}}
+{{- if $root.Values.tls.gateway.enabled -}}
+{{- $_ := set $made.gateway "tls" (dict "certificate" "/etc/verbs3-gateway/tls.crt" "key" "/etc/verbs3-gateway/tls.key") -}}
+{{- end -}}
+{{- if $root.Values.tls.cluster.enabled -}}
+{{- $_ := set $made.cluster "tls" (dict
+      "certificate" "/etc/verbs3-cluster/tls.crt"
+      "key" "/etc/verbs3-cluster/tls.key"
+      "ca_file" "/etc/verbs3-cluster/ca.crt"
+      "mode" $root.Values.tls.cluster.mode) -}}
+{{- end -}}
+{{- if $root.Values.console.enabled -}}
+{{- $_ := set $made.coordinator "console" (dict "users" "/etc/verbs3-console/console-users.toml") -}}
+{{- end -}}
 {{- if $root.Values.etcd.tls.enabled -}}
 {{- $_ := mergeOverwrite $made.coordinator.store (dict
       "ca_file" "/etc/verbs3-etcd/ca.crt"
@@ -70,10 +83,15 @@
 {{- end }}
 {{- end -}}
 
+{{/* Of the coordinators' URLs. Mode accept asks over plain connections, while others have no certificates yet. */}}
+{{- define "verbs3.coordinators.scheme" -}}
+{{ and .Values.tls.cluster.enabled (ne .Values.tls.cluster.mode "accept") | ternary "https" "http" }}
+{{- end -}}
+
 {{- define "verbs3.coordinators" -}}
 {{- $urls := list -}}
 {{- range $index := until (int .Values.coordinators.replicas) -}}
-{{- $urls = append $urls (printf "http://verbs3-coordinator-%d.verbs3-coordinator:9500" $index) -}}
+{{- $urls = append $urls (printf "%s://verbs3-coordinator-%d.verbs3-coordinator:9500" (include "verbs3.coordinators.scheme" $) $index) -}}
 {{- end -}}
 {{ $urls | toJson }}
 {{- end -}}

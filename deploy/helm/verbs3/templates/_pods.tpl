@@ -96,6 +96,34 @@ capabilities: { drop: [ALL] }
       {{- end }}
 {{- end -}}
 
+{{/* Mounts and volumes of a pod's certificates: .root, .role. The cluster's are in Secrets, a worker's in a folder of its host. */}}
+{{- define "verbs3.certificateMounts" -}}
+{{- if .root.Values.tls.cluster.enabled }}
+- { name: cluster-tls, mountPath: /etc/verbs3-cluster, readOnly: true }
+{{- end }}
+{{- if and .root.Values.tls.gateway.enabled (eq .role "gateway") }}
+- { name: gateway-tls, mountPath: /etc/verbs3-gateway, readOnly: true }
+{{- end }}
+{{- end -}}
+
+{{- define "verbs3.certificateVolumes" -}}
+{{- with .root.Values.tls.cluster }}
+{{- if .enabled }}
+- name: cluster-tls
+  {{- if eq $.role "worker" }}
+  # There before the pod is: a folder that the kubelet made would be an empty one.
+  hostPath: { path: {{ .workersPath }}, type: Directory }
+  {{- else }}
+  secret: { secretName: {{ eq $.role "gateway" | ternary .gateways .coordinators }}, defaultMode: 0440 }
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- if and .root.Values.tls.gateway.enabled (eq .role "gateway") }}
+- name: gateway-tls
+  secret: { secretName: {{ .root.Values.tls.gateway.secret }}, defaultMode: 0440 }
+{{- end }}
+{{- end -}}
+
 {{/* Where containers of one node meet. */}}
 {{- define "verbs3.socketsVolume" -}}
 - name: sockets
@@ -111,6 +139,10 @@ capabilities: { drop: [ALL] }
 {{- $_ := set $pool "label" (empty .name | ternary "" (printf ", pool: %s" .name)) -}}
 {{- if and $pool.hostNetwork $pool.rdma.networks -}}
 {{ fail "rdma.networks is for pods of the pod network: set hostNetwork to false" }}
+{{- end -}}
+{{- $cluster := $.Values.tls.cluster -}}
+{{- if and $cluster.enabled (ne $cluster.mode "accept") $pool.worker.drainFor -}}
+{{ fail "tls.cluster: a worker's certificate may not drain, so preStop would drain nothing; set nodes.worker.drainFor to \"\", and drain as an operator before roll-outs" }}
 {{- end -}}
 {{- $pools = append $pools $pool -}}
 {{- end -}}
