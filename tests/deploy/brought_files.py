@@ -82,17 +82,30 @@ def laid_out(container: Container, own: dict[str, str], folder: Path) -> Path:
     return config
 
 
-def certified(verbs3: Path, helm: Path, folder: Path) -> list[str]:
-    """Each role's pod with what the chart has made and mounts, and with the certificates of others."""
-    documents = [one for one in yaml.safe_load_all(render.template(str(helm), *VALUES, "--set", "image.repository=registry.example/verbs3")) if one]
-    authority = Authority(folder / "authority")
+def chart(helm: Path) -> list[dict]:
+    return [one for one in yaml.safe_load_all(render.template(str(helm), *VALUES)) if one]
+
+
+def made_by(documents: list[dict], authority: Authority, verbs3: Path) -> Objects:
+    """What the chart and cert-manager make, and the console's users."""
     made: Objects = {("configmap", one["metadata"]["name"]): one["data"] for one in documents if one["kind"] == "ConfigMap"}
     made |= {("secret", one["spec"]["secretName"]): authority.secret(one["spec"]) for one in documents if one["kind"] == "Certificate"}
+    return made | {("secret", "verbs3-console"): {"console-users.toml": users(verbs3)}}
+
+
+def worker_files(authority: Authority) -> dict[str, str]:
+    """What a node's folder has, as deploy/README.md has it made."""
+    return authority.secret({"uris": [f"verbs3://{CLUSTER}/worker/{NODE}"], "usages": list(USAGES)})
+
+
+def certified(verbs3: Path, helm: Path, folder: Path) -> list[str]:
+    """Each role's pod with what the chart has made and mounts, and with the certificates of others."""
+    documents, authority = chart(helm), Authority(folder / "authority")
+    made = made_by(documents, authority, verbs3)
     client = authority.secret({"commonName": "verbs3-coordinator", "dnsNames": ["verbs3-coordinator"], "usages": ["client auth"]})
     made |= {("secret", "verbs3"): {"cluster-secret": SECRET, "identities.toml": IDENTITIES}, ("secret", "verbs3-etcd-client"): client,
-             ("secret", "verbs3-store"): {"credentials": "[default]\naws_access_key_id = key\naws_secret_access_key = secret\n"},
-             ("secret", "verbs3-console"): {"console-users.toml": users(verbs3)}}
-    worker = authority.secret({"uris": [f"verbs3://{CLUSTER}/worker/{NODE}"], "usages": list(USAGES)})
+             ("secret", "verbs3-store"): {"credentials": "[default]\naws_access_key_id = key\naws_secret_access_key = secret\n"}}
+    worker = worker_files(authority)
     gateways, coordinators = ("secret", "verbs3-cluster-gateway"), ("secret", "verbs3-cluster-coordinator")
     other_way = made | {gateways: made[coordinators], coordinators: made[gateways]}
     wrong = []

@@ -19,6 +19,8 @@ import subprocess
 import time
 import tomllib
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import boto3
@@ -191,12 +193,16 @@ def load(path: Path, given: dict[str, str], alter=lambda documents: None) -> lis
     its commands, what a person brings along."""
     made: Objects = objects((ROOT / "deploy/README.md").read_text(encoding="utf-8"), KUBERNETES, given)
     made |= config_maps(KUBERNETES)
-    # What a test's machine has not: the store, 64 GiB, and more nodes than one.
+    documents = read(path)
+    alter(documents)
+    return containers_here(path, documents, made)
+
+
+def containers_here(path: Path, documents: list[dict], made: Objects) -> list[Container]:
+    """The containers of documents, as they are on this machine, which has not: the store, 64 GiB, and more nodes than one."""
     for entries in made.values():
         for name, content in entries.items():
             entries[name] = re.sub(r"https://rgw\.example:\d+", f"http://{STORE}", content).replace("64GiB", "256MiB")
-    documents = read(path)
-    alter(documents)
     fields = {"metadata.name": "verbs3-coordinator-0", "spec.nodeName": NODE, "status.hostIP": "127.0.0.1"}
     user, entrypoint = image()
     return containers(path, documents, made, fields, user, entrypoint)
@@ -212,8 +218,9 @@ def checked(node: Node, container: Container) -> tuple[int, str]:
     return node.run(container, [*container.program, "config", "check", file, "--role", name])
 
 
-def put_and_get() -> None:
-    client = boto3.client("s3", endpoint_url="http://127.0.0.1:9000", aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
+def put_and_get(endpoint: str = "http://127.0.0.1:9000", authority: Path | None = None) -> None:
+    """AUTHORITY: whose certificate the gateway has to show."""
+    client = boto3.client("s3", endpoint_url=endpoint, verify=authority and str(authority), aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
                           region_name="us-east-1", config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}))
     body = os.urandom(1 << 20)
     client.put_object(Bucket="demo", Key="pods", Body=body)
@@ -377,7 +384,9 @@ def brought(folder: Path, identity: dict[str, str], certificates: Path) -> dict[
     return files | {f"etcd/{path.name}": path.read_text() for path in certificates.iterdir()}
 
 
-def main(verbs3: Path, etcd: Path, folder: Path, jobs: Path | None = None) -> list[str]:
+@contextmanager
+def surroundings(verbs3: Path, etcd: Path, folder: Path) -> Iterator[dict[str, str]]:
+    """What pods need: a store, an etcd that wants certificates, and the files that a person brings along, which it gives."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     certificates = folder / "certificates"
     members = [f"verbs3-etcd-{number}.verbs3-etcd" for number in range(3)]
@@ -385,7 +394,6 @@ def main(verbs3: Path, etcd: Path, folder: Path, jobs: Path | None = None) -> li
     dev = subprocess.Popen([verbs3, "dev", "--no-demo", "--listen", STORE, "--dir", folder / "store", "--ready-file", folder / "store.ready"],
                            stdin=subprocess.DEVNULL, stdout=open(folder / "store.log", "wb"), stderr=subprocess.STDOUT, env={"PATH": "/usr/bin:/bin"})
     member = subprocess.Popen(etcd_words(etcd, folder, certificates), stdin=subprocess.DEVNULL, stdout=open(folder / "etcd.log", "wb"), stderr=subprocess.STDOUT)
-    wrong = []
     try:
         began = time.monotonic()
         while not (folder / "store.ready").exists():
@@ -393,7 +401,16 @@ def main(verbs3: Path, etcd: Path, folder: Path, jobs: Path | None = None) -> li
                 raise Broken("the store does not start: " + (folder / "store.log").read_text())
             time.sleep(0.05)
         identity = tomllib.loads((folder / "store/identities.toml").read_text())["identity"][0]
-        given = brought(folder, identity, certificates)
+        yield brought(folder, identity, certificates)
+    finally:
+        for process in (dev, member):
+            process.kill()
+            process.wait()
+
+
+def main(verbs3: Path, etcd: Path, folder: Path, jobs: Path | None = None) -> list[str]:
+    wrong = []
+    with surroundings(verbs3, etcd, folder) as given:
         paths = [KUBERNETES / file for file in ("coordinators.yaml", "nodes.yaml")]
         (folder / "cluster").mkdir()
         node = Node(verbs3, folder / "cluster")
@@ -410,10 +427,6 @@ def main(verbs3: Path, etcd: Path, folder: Path, jobs: Path | None = None) -> li
             wrong += accepted(node, jobs, given)
         for path in paths:
             wrong += seen(path, given, verbs3, folder)
-    finally:
-        for process in (dev, member):
-            process.kill()
-            process.wait()
     return wrong
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 #! Holds deploy/ against what reads it: the chart and the manifests against the API's schema (charts.py), the pods and the units against
-#! the built binary, which is started by them (pods.py, units.py), alerts and dashboard
+#! the built binary, which is started by them (pods.py, certified_pods.py, units.py), alerts and dashboard
 #! against its metrics (alerts.py), files that a person brings along against the binary (brought_files.py), the host's scripts against a made-up host (host.py, host_scripts.py), the Debian package where it is installed (package.py); all in namespaces of their own.
 #
 #   run.sh DIR     DIR takes trees and logs; DIR/not-proven what this machine does not allow
@@ -38,6 +38,7 @@ fi
 [ "$(id -u)" -eq 0 ] || not_proven "users and groups of pods: their processes ran as one user, since this is not root"
 work=$(mktemp -d "$DIR/pods.XXXXXX")
 unshare "${own[@]}" "$VENV/bin/python" "$HERE/pods.py" "$VERBS3" "$ETCD" "$work" ${jobs:+"$jobs"}
+[ -z "${HELM:-}" ] || unshare "${own[@]}" "$VENV/bin/python" "$HERE/certified_pods.py" "$VERBS3" "$ETCD" "$HELM" "$(mktemp -d "$DIR/certified.XXXXXX")"
 mkdir -p "$DIR/package"
 "$VENV/bin/python" "$HERE/package.py" "$VERBS3" "$DIR/package"
 [ ! -e "$DIR/package/not-proven" ] || not_proven "$(cat "$DIR/package/not-proven")"
