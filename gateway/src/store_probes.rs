@@ -63,7 +63,7 @@ fn describe_silence(
         let Some(silence) = ufs.current_silence() else { continue };
         is_ready &= unready_after.is_zero() || silence.lasted < unready_after;
         let (name, lasted_s) = (ufs.ufs_name(), silence.lasted.as_secs());
-        said.push(format!("{name} has not answered for {lasted_s} s ({})", silence.reason));
+        said.push(format!("{name} has not answered for {lasted_s} s ({})", silence.cause));
     }
     let said = said.join("; ");
     match is_ready {

@@ -10,6 +10,7 @@ use s3s::dto::*;
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{S3, S3Error, S3Request, S3Response, S3Result};
 
+use crate::error::NoAnswerCause;
 use crate::metrics::{ReadOperation, RequestOutcome, StoreOperation, UfsMetrics};
 use crate::operations::every_operation;
 use crate::raw_answer::{RemoteFailure, remote_failure};
@@ -52,8 +53,8 @@ impl MeteredStore {
     }
 
     /// Notes that a request sent at `sent` was given up without an answer.
-    pub(crate) fn note_silence(&self, sent: Instant, reason: String) {
-        if self.reachability.note_silence(sent, Instant::now(), reason) {
+    pub(crate) fn note_silence(&self, sent: Instant, cause: NoAnswerCause) {
+        if self.reachability.note_silence(sent, Instant::now(), cause) {
             self.metrics.reachable.set(0);
         }
     }
@@ -75,7 +76,9 @@ impl MeteredStore {
         let result = call.await;
         count.outcome = result.as_ref().err().map_or(RequestOutcome::Ok, request_outcome);
         match result.as_ref().err().and_then(remote_failure) {
-            Some(RemoteFailure::NoAnswer(reason)) => self.note_silence(sent, reason.clone()),
+            Some(RemoteFailure::NoAnswer(reason)) => {
+                self.note_silence(sent, NoAnswerCause::Client(reason.clone()))
+            }
             _ => self.note_answer(),
         }
         result

@@ -343,7 +343,7 @@ impl UfsInner {
         let (sent, deadline) = (Instant::now(), self.settings.deadlines.first_byte.0);
         let Ok((result, raw)) = tokio::time::timeout(deadline, observe_answer(call)).await else {
             let cause = NoAnswerCause::FirstByte(deadline);
-            self.metered.note_silence(sent, cause.to_string());
+            self.metered.note_silence(sent, cause.clone());
             return Err(UfsError::Unreachable { ufs: self.settings.name.clone(), cause });
         };
         match result {

@@ -39,8 +39,7 @@ impl Ufs {
             }
         };
         if tokio::time::timeout(deadline, asked).await.is_err() {
-            let cause = NoAnswerCause::FirstByte(deadline);
-            self.shared.metered.note_silence(sent, cause.to_string());
+            self.shared.metered.note_silence(sent, NoAnswerCause::FirstByte(deadline));
         }
     }
 }
