@@ -4,9 +4,9 @@
 //! [`crate::pages`].
 
 mod announce;
+mod attribute_lookup;
 mod forget;
 mod gone_version;
-mod learning;
 mod leases;
 mod listing;
 pub(crate) mod open_plan;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use verbs3_protocol::{KeyGeneration, WriteLeaseState};
 
-pub(crate) use learning::{LearnedAttributes, OpenAttemptError, OpenOperation};
+pub(crate) use attribute_lookup::{LearnedAttributes, OpenAttemptError, OpenOperation};
 
 use crate::attributes::{
     AttributeCache, AttributeFetcher, CoherenceTable, KeyReadCounter, LeaseGrantTable, RecallScope,

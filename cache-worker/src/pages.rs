@@ -1,4 +1,6 @@
-//! The pages of this worker, in memory and on disk: found, filled, sent, and looked after.
+//! The pages of this worker, in memory and on disk: found, filled, sent, and looked after. A read's
+//! pages, hits too, are looked up in `fill/page_claim`, in one step with the claim of what is
+//! missing.
 //!
 //! Needs no coherence: a page belongs to a version, which never changes, and who asks has named it.
 

@@ -257,7 +257,8 @@ irqs() {
         for irq in $(cd "$place/msi_irqs" && printf '%s\n' * | sort -n); do
             [ -e "$PROC/irq/$irq/smp_affinity_list" ] || continue
             now=$(cat "$PROC/irq/$irq/smp_affinity_list")
-            if printf '%s\n' "${list[@]}" | grep -qx -- "$now"; then
+            # Not by a pipe into grep -q, which leaves early: its writer would then be what failed.
+            if [[ " ${list[*]} " == *" $now "* ]]; then
                 fine irqs "$device: $irq on CPU $now"
             else
                 differs irqs "$device: $irq on CPU $now, wanted ${list[number % ${#list[@]}]}" \

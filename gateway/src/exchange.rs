@@ -233,7 +233,7 @@ impl HttpExchange {
 
     /// Notes the identity, and takes a place among the requests under way, or waits for its tenant's
     /// turn. `Err`: it did not come in time.
-    pub async fn recognise_identity(&self, identity: Arc<AuthIdentity>) -> S3Result<()> {
+    pub async fn admit_identity(&self, identity: Arc<AuthIdentity>) -> S3Result<()> {
         self.note_identity(identity);
         // From here on it holds a place like any known request, not a stranger's.
         self.places.lock().unproven = None;

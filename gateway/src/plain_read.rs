@@ -62,7 +62,7 @@ impl PlainReadRoute {
     ) -> PlainReadOutcome {
         let Some(proven) = self.prove_request(request) else { return PlainReadOutcome::NotPlain };
         note_target(&proven.plain, exchange);
-        if let Err(error) = exchange.recognise_identity(proven.identity.clone()).await {
+        if let Err(error) = exchange.admit_identity(proven.identity.clone()).await {
             return PlainReadOutcome::Answered(Err(error));
         }
         self.answer_proven(proven, exchange).await

@@ -1,8 +1,9 @@
 //! Asks workers: whom, how long, and what came of it.
 //!
-//! `placement` says whom to ask, `health` whether. `attempt` is an open or a read of a GET, whose
-//! answer comes with bytes. `single_answer` is every other question: it has one answer, without
-//! bytes. `delivery` repeats news until a worker has them.
+//! `worker_map` says whom to ask, `placement` which map is in force, `health` whether a worker is
+//! asked now. A GET's questions are sent by `reading/open` and `reading/span_read`; `attempt` is one
+//! of them under way, whose answer comes with bytes. `single_answer` is every other question: it has
+//! one answer, without bytes. `delivery` repeats news until a worker has them.
 
 pub(crate) mod attempt;
 pub(crate) mod delivery;

@@ -1,5 +1,6 @@
-//! Answers a slot's new owner, which asks for pages that this worker holds. Serves from memory or
-//! disk only: it fills nothing, asks no other worker, and does not keep a page longer for this.
+//! Answers another worker, which asks for pages that this one holds: a slot's new owner, or a
+//! replica of a hot block. Serves from memory or disk only: it fills nothing, asks no other worker,
+//! and does not keep a page longer for this. Reads of gateways go by `span_reader`.
 
 use bytes::Bytes;
 use verbs3_protocol::{

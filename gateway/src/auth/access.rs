@@ -65,7 +65,7 @@ impl S3Access for AuthAccessGate {
                 self.metrics.count_denial(DenialReason::Anonymous);
                 return Err(access_denied());
             };
-            exchange.recognise_identity(identity).await?;
+            exchange.admit_identity(identity).await?;
         }
         query::check_parameters(name, cx.uri().query().unwrap_or_default())
             .inspect_err(|_| self.metrics.count_denial(DenialReason::Unsupported))?;

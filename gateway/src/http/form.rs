@@ -144,7 +144,7 @@ impl FormUploads {
             return Err(policy::argument_error("User key must have a length greater than 0."));
         }
         exchange.note_operation("PostObject");
-        exchange.recognise_identity(identity).await?;
+        exchange.admit_identity(identity).await?;
         let mut place = self.take_memory(exchange, document.bytes.len())?;
         let form = document.read_file(head, exchange, &mut place).await?;
         if form.file.len() as u64 > self.file_bytes_max {

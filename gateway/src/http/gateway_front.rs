@@ -186,7 +186,7 @@ impl GatewayFront {
     }
 
     /// Takes a stranger's place for a request that may wait before its sender is known. All others
-    /// wait for nothing until then, and take a place of their tenant's (`recognise_identity`).
+    /// wait for nothing until then, and take a place of their tenant's (`admit_identity`).
     fn admit_request(
         &self,
         request: &Request<HttpRequestBody>,
@@ -251,6 +251,8 @@ impl GatewayFront {
                     let answer = answer.unwrap_or_else(answer_of);
                     return self.finish_response(Ok(answer), exchange, false, method);
                 }
+                // The signature has held, and the exchange knows whose: `AuthAccessGate::check` asks
+                // it before it takes a request without one for a stranger's.
                 PlainReadOutcome::TierDeclined => {
                     request.headers_mut().remove(header::AUTHORIZATION);
                     match presigned::strip_signature(request.uri()) {

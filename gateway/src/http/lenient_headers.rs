@@ -59,7 +59,7 @@ impl S3Route for LenientRoute {
         let exchange = request.extensions.get::<Arc<HttpExchange>>().ok_or_else(access_denied)?;
         let signed = request.credentials.as_ref();
         if let Some(identity) = signed.and_then(|signed| self.identities.get(&signed.access_key)) {
-            exchange.recognise_identity(identity).await?;
+            exchange.admit_identity(identity).await?;
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ impl GatewayFront {
         let mut ending = self.expect_ending(&exchange, &request, visit);
         request.extensions_mut().insert(exchange.clone());
         request.extensions_mut().insert(exchange.cx.clone());
-        let called = match exchange.recognise_identity(identity).await {
+        let called = match exchange.admit_identity(identity).await {
             Ok(()) => self.call_recognised(request, &exchange).await,
             Err(refused) => Ok(answer_of(refused)),
         };

@@ -162,7 +162,7 @@ impl OperationCore {
             AccessScope::listing => request.input.listing_prefix(),
             AccessScope::bucket | AccessScope::settings | AccessScope::service => "",
         };
-        // A batch delete checks each of its keys (`batch`), and needs to see the mount.
+        // A batch delete checks each of its keys (`delete_objects`), and needs to see the mount.
         let right =
             if row.announces == HomeNoticeScope::keys { AccessRight::seen } else { row.right };
         self.rights.require_right(&identity, &mount, subject, right)?;

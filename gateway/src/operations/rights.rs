@@ -1,7 +1,7 @@
 //! Checks rights that a request needs besides its row's: for headers that do more than write, and
 //! for other buckets that its document names. Owns which header needs which right, and that a named
-//! bucket must be a mount of the same identity. `operation_core` checks the row's own right, `copy`
-//! a copy's source.
+//! bucket must be a mount of the same identity. `operation_core` checks the row's own right,
+//! `copy_object` a copy's source.
 
 use std::sync::Arc;
 

@@ -138,7 +138,7 @@ impl S3Route for PreloadRoute {
         let signed = request.credentials.as_ref();
         let identity = signed.and_then(|signed| self.identities.get(&signed.access_key));
         match identity {
-            Some(identity) => exchange.recognise_identity(identity).await,
+            Some(identity) => exchange.admit_identity(identity).await,
             None => {
                 self.metrics.count_denial(DenialReason::Anonymous);
                 Err(access_denied())

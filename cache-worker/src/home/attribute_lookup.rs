@@ -56,7 +56,7 @@ impl LearnedAttributes {
 }
 
 /// What the cache says of an object, and by which generation and age limits.
-struct RecalledAttributes {
+struct KnownAttributes {
     generation: KeyGeneration,
     ages: AnswerAgeLimits,
     known: Option<LearnedAttributes>,
@@ -135,7 +135,7 @@ impl AttributeHome {
         opening: &OpenOperation,
     ) -> Result<LearnedAttributes, OpenAttemptError> {
         let subject = &opening.subject;
-        let RecalledAttributes { generation, ages, known } = self.recall_attributes(opening)?;
+        let KnownAttributes { generation, ages, known } = self.look_up_attributes(opening)?;
         if let Some(known) = known {
             return Ok(known);
         }
@@ -191,14 +191,11 @@ impl AttributeHome {
 
     /// Returns the answer that the cache has about the object, if it may be given now.
     pub(crate) fn find_known(&self, opening: &OpenOperation) -> Option<LearnedAttributes> {
-        self.recall_attributes(opening).ok()?.known
+        self.look_up_attributes(opening).ok()?.known
     }
 
     /// Looks the object up in the cache. Errs while a write of it is under way.
-    fn recall_attributes(
-        &self,
-        opening: &OpenOperation,
-    ) -> Result<RecalledAttributes, ServeRefusal> {
+    fn look_up_attributes(&self, opening: &OpenOperation) -> Result<KnownAttributes, ServeRefusal> {
         let subject = &opening.subject;
         let times = self.clock.read_times();
         let Ok(generation) = self.coherence.admit_key(subject.hash, times.now) else {
@@ -218,7 +215,7 @@ impl AttributeHome {
                 outcome: None,
             }
         });
-        Ok(RecalledAttributes { generation, ages, known })
+        Ok(KnownAttributes { generation, ages, known })
     }
 
     /// Plans a check with the pages, unless they seem to be here already. Then only the attributes
