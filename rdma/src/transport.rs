@@ -42,8 +42,9 @@ use crate::way_ticket::WayTicket;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, MetricLabel)]
 pub enum TransportKind {
     /// Within one process or one host. The owner's memory itself is handed over, pinned until
-    /// dropped. Between processes a landing is lent as well: what can't be handed over (few bytes,
-    /// or too many pins) is copied into it.
+    /// dropped.
+    // Between processes a landing is lent as well: what can't be handed over (few bytes, or too many
+    // pins) is copied into it.
     Shm,
     /// RDMA reliable connection (InfiniBand, RoCE, iWARP).
     Verbs,
