@@ -128,8 +128,9 @@ pub(crate) struct RequestPlaces {
 
 /// One address may hold one part in this many of the places.
 const ADDRESSES_MIN: usize = 4;
-/// How long a stranger's request does not give way, if it is the only one of its address.
-const STRANGER_GRACE: Duration = Duration::from_secs(1);
+/// A stranger, and a request of one, does not give way for this long, if it is the only one of its
+/// address: all ranks of a node may come in one second.
+pub(crate) const STRANGER_GRACE: Duration = Duration::from_secs(1);
 
 /// A stranger's place. Dropping it gives it back.
 pub(crate) struct RequestPlace {
@@ -266,6 +267,11 @@ impl HttpExchange {
     /// Counts the request against the bound on strangers' requests.
     pub fn hold_place(&self, place: RequestPlace) {
         self.places.lock().unproven = Some(place);
+    }
+
+    /// Returns whether the request has to end where another stranger gets its place.
+    pub fn holds_strangers_place(&self) -> bool {
+        self.places.lock().unproven.is_some()
     }
 
     /// Returns a token that is cancelled when the request must end, so that another stranger gets

@@ -98,13 +98,11 @@ impl GatewayFront {
                 Some(CrossOriginRequest { page: Some(_), .. }) | None => {
                     let span = debug_span!("request", id = %exchange.cx.request_id());
                     let answering = self.answer_request(request, &exchange, &ending.method, scheme);
-                    let answered = if !span.is_disabled() {
+                    let answered = if span.is_disabled() && !exchange.holds_strangers_place() {
+                        answering.await
+                    } else {
                         let answering = answering.instrument(span);
                         self.answer_unless_displaced(&exchange, answering).await
-                    } else if exchange.displacement_token().is_some() {
-                        self.answer_unless_displaced(&exchange, answering).await
-                    } else {
-                        answering.await
                     };
                     exchange.drop_body();
                     answered

@@ -37,6 +37,7 @@ use super::known_connections::KnownConnections;
 use super::rate_floor::RateMin;
 use super::request_body::HttpRequestBody;
 use super::stall_guard::StallGuard;
+use crate::exchange::STRANGER_GRACE;
 use crate::metrics::ConnectionCut;
 use crate::settings::GatewaySettings;
 
@@ -44,9 +45,6 @@ use crate::settings::GatewaySettings;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Most streams of one HTTP/2 connection; S3 clients use a handful.
 const STREAMS_MAX: u32 = 256;
-/// A stranger does not give way for this long after it came: all ranks of a node may come in one
-/// second.
-const STRANGER_GRACE: Duration = Duration::from_secs(1);
 /// Longest wait of a newcomer for the place of a connection that ends.
 const DISPLACE_MAX: Duration = Duration::from_secs(1);
 /// Longest wait for an idle client to learn that its connection ends.

@@ -14,7 +14,7 @@ use verbs3_gateway::mount::MountedBucket;
 use verbs3_ufs::{Ufs, UfsSettings};
 
 use crate::signing::Request;
-use crate::stage::{Stage, mount};
+use crate::stage::{Answer, Stage, mount};
 
 /// The buckets that the store was told to write to.
 #[derive(Clone, Default)]
@@ -231,16 +231,18 @@ async fn administered(folder: &Path, told: &Remembering) -> Stage {
     .await
 }
 
+/// Sends a document of the bucket `here`.
+async fn send_document(stage: &Stage, query: &str, document: &str) -> Answer {
+    let request =
+        other("PUT", "/here").query(query).header("content-length", &document.len().to_string());
+    stage.send(&request, document.as_bytes()).await
+}
+
 #[tokio::test]
 async fn an_admin_reaches_no_other_bucket_by_a_document() {
     let (folder, told) = (tempfile::tempdir().unwrap(), Remembering::default());
     let stage = administered(folder.path(), &told).await;
-    let send = async |query: &str, document: String| {
-        let request = other("PUT", "/here")
-            .query(query)
-            .header("content-length", &document.len().to_string());
-        stage.send(&request, document.as_bytes()).await
-    };
+    let send = async |query: &str, document: String| send_document(&stage, query, &document).await;
     for (bucket, status) in [
         ("arn:aws:s3:::secret", 403),
         ("arn:aws:s3:::real-secret", 404),
@@ -270,12 +272,7 @@ async fn an_admin_reaches_no_other_bucket_by_a_document() {
 async fn an_admin_neither_opens_nor_locks_another_bucket() {
     let (folder, told) = (tempfile::tempdir().unwrap(), Remembering::default());
     let stage = administered(folder.path(), &told).await;
-    let send = async |query: &str, document: String| {
-        let request = other("PUT", "/here")
-            .query(query)
-            .header("content-length", &document.len().to_string());
-        stage.send(&request, document.as_bytes()).await
-    };
+    let send = async |query: &str, document: String| send_document(&stage, query, &document).await;
     for (query, document, lacks) in [
         ("logging=", open_logging("half"), "acl"),
         ("logging=", open_logging("closed"), "acl"),
