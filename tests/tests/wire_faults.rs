@@ -209,8 +209,18 @@ async fn more_clients_than_connections_are_turned_away_and_the_others_served() {
     for _ in 0..60 {
         sockets.push(TcpStream::connect(&address).await.unwrap());
     }
-    bed.becomes("gateway-0", "verbs3_gateway_connections_refused_total", |count| count >= 40.0)
-        .await;
+    // Who comes while the others are young is refused; who comes later takes the oldest one's place.
+    let turned_away = async || {
+        let metrics = bed.cluster.metrics("gateway-0").await.unwrap();
+        let refused = metrics.sum("verbs3_gateway_connections_refused_total", &[]);
+        let because = [r#"reason="displaced""#];
+        let displaced = metrics.sum("verbs3_gateway_connections_cut_total", &because);
+        match refused + displaced {
+            40.0.. => Ok(()),
+            _ => Err(format!("{refused} connections are refused, {displaced} displaced")),
+        }
+    };
+    eventually(SOON, turned_away).await.unwrap();
     assert!(bed.sum("gateway-0", "verbs3_gateway_connections").await <= 20.0);
     // The connection that was there before goes on.
     bed.reads("key", 1, MIB).await;
