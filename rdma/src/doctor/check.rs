@@ -7,6 +7,7 @@
 mod access;
 mod bonding;
 mod counters;
+mod device_limit;
 mod ipoib;
 mod memory;
 mod mtu;
@@ -60,6 +61,7 @@ pub fn examine_host(host: &HostDescription, needs: &HostRequirements) -> Vec<Hos
             ask(counters::check_counters(rail));
         }
         ask(memory::check_memlock(host, needs));
+        ask(device_limit::check_device_limits(host));
         ask(numa::check_numa(host));
         ask(bonding::check_bonds(host));
     }

@@ -3,6 +3,7 @@
 //!
 //! Judges nothing. Unreadable facts are absent: a container hides files, and that is no error here.
 
+mod cgroup;
 mod container;
 mod device;
 mod file_tree;
@@ -18,6 +19,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 pub use crate::cpu_affinity::CpuSet;
+pub use cgroup::DeviceCgroupLimit;
 pub use device::{DeviceDescription, DeviceFileAccess, DeviceKind};
 use file_tree::HostFileTree;
 pub use memory::{HostMemoryInfo, HugePages, HugePool};
@@ -45,6 +47,8 @@ pub struct HostDescription {
     pub process: ProcessLimits,
     pub memory: HostMemoryInfo,
     pub huge: HugePages,
+    /// Bounds of this process's cgroups on RDMA devices.
+    pub device_limits: Vec<DeviceCgroupLimit>,
     /// CPUs by NUMA node.
     pub nodes: BTreeMap<u32, CpuSet>,
     /// The evidence that this is a container; `None` outside of one.
@@ -77,6 +81,7 @@ impl HostDescription {
             connection_manager: device::probe_access(&tree, "dev/infiniband/rdma_cm"),
             memory: memory::read(&tree),
             huge: memory::read_huge_pages(&tree),
+            device_limits: cgroup::read_device_limits(&tree),
             nodes: memory::read_numa_nodes(&tree),
             container: container::find_container_evidence(&tree),
             listed: None,

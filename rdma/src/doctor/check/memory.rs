@@ -118,20 +118,22 @@ pub(super) fn check_memory_limit(
     vec![HostFinding::new_ok(HostCheckKind::MemoryLimit, subject, seen)]
 }
 
+/// Checks whether an arena gets huge pages. An arena is a memfd, so only transparent huge pages for
+/// shared memory serve it. Pages that are reserved for hugetlbfs don't.
 pub(super) fn huge_pages(host: &HostDescription) -> Vec<HostFinding> {
     let pools: Vec<_> = host.huge.pools.iter().filter(|pool| pool.pages > 0).collect();
-    let reserved = pools.iter().map(|pool| {
-        format!("{} free of {} × {}", pool.free, pool.pages, format_bytes(pool.page_bytes))
-    });
     let shmem = host.huge.shmem.as_deref();
     let transparent =
         format!("transparent for shared memory: {}", shmem.unwrap_or("not in this kernel"));
-    let seen = reserved.chain([transparent]).collect::<Vec<_>>().join("; ");
-    let free = pools.iter().any(|pool| pool.free > 0);
+    let reserved = pools.iter().map(|pool| {
+        let size = format_bytes(pool.page_bytes);
+        format!("{} free of {} × {size}, which no arena uses", pool.free, pool.pages)
+    });
+    let seen = std::iter::once(transparent).chain(reserved).collect::<Vec<_>>().join("; ");
     let finding = HostFinding::new_ok(HostCheckKind::HugePages, "host", seen.clone());
     let remedy = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (at boot: \
         transparent_hugepage_shmem=advise, kernel 6.13 and newer, or a tmpfiles.d line)";
-    if free || matches!(shmem, Some("always" | "within_size" | "advise" | "force")) {
+    if matches!(shmem, Some("always" | "within_size" | "advise" | "force")) {
         return vec![finding];
     }
     if host.devices.is_empty() {
@@ -139,6 +141,11 @@ pub(super) fn huge_pages(host: &HostDescription) -> Vec<HostFinding> {
     }
     let why = "a NIC keeps an address for every page of the arena: 4 KiB pages overflow its cache, \
         and registering them takes long";
+    let why = if pools.is_empty() {
+        why.to_owned()
+    } else {
+        format!("{why}; an arena is no hugetlbfs memory, so shmem_enabled alone decides")
+    };
     vec![
         HostFinding::new_warning(HostCheckKind::HugePages, "host", seen)
             .with_explanation(why, remedy),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cgroup::list_limit_files;
 use super::file_tree::HostFileTree;
 use crate::cpu_affinity::CpuSet;
 
@@ -52,36 +53,15 @@ fn read_page_bytes(tree: &HostFileTree) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Returns the limit of either version of cgroups. A limit holds for everything below it. Inside a
-/// cgroup namespace, or with the host's path in a container, the process's own folder is the
-/// mount's root, so the root is read too.
+/// Returns the smallest limit of this process's cgroups.
 fn cgroup_limit(tree: &HostFileTree) -> Option<(u64, String)> {
-    let groups = tree.read_text("proc/self/cgroup").unwrap_or_default();
-    let mut smallest: Option<(u64, String)> = None;
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let (mount, file) = if controllers.is_empty() {
-            ("sys/fs/cgroup", "memory.max")
-        } else if controllers.split(',').any(|name| name == "memory") {
-            ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
-        } else {
-            continue;
-        };
-        for folder in std::path::Path::new(path.trim_start_matches('/')).ancestors() {
-            let at = format!("{mount}/{}", folder.display()).trim_end_matches('/').to_owned()
-                + "/"
-                + file;
-            // "max" is no number; version 1 writes "no limit" as a number near 2^63.
-            let Some(bytes) = tree.read_number::<u64>(&at).filter(|bytes| *bytes < 1 << 60) else {
-                continue;
-            };
-            if smallest.as_ref().is_none_or(|(least, _)| bytes < *least) {
-                smallest = Some((bytes, format!("/{at}")));
-            }
-        }
-    }
-    smallest
+    let files = list_limit_files(tree, "memory", "memory.max", "memory.limit_in_bytes");
+    let limit = |file: String| {
+        // "max" is no number; version 1 writes "no limit" as a number near 2^63.
+        let bytes = tree.read_number::<u64>(&file).filter(|bytes| *bytes < 1 << 60)?;
+        Some((bytes, format!("/{file}")))
+    };
+    files.into_iter().filter_map(limit).min_by_key(|(bytes, _)| *bytes)
 }
 
 pub(super) fn read_huge_pages(tree: &HostFileTree) -> HugePages {

@@ -193,27 +193,60 @@ fn a_limit_without_configuration_is_explained() {
     );
 }
 
+const RDMA_UNIT: &str = "sys/fs/cgroup/system.slice/verbs3@worker.service/rdma.max";
+
 #[test]
-fn no_huge_page_of_any_kind_is_a_warning_where_there_is_a_nic() {
-    let pool = "sys/kernel/mm/hugepages/hugepages-2048kB";
+fn a_cgroup_that_bounds_a_device_warns_and_names_its_file() {
+    let warns = |said| control(HostCheckKind::RdmaLimit, "mlx5_0", FindingSeverity::Warn, said);
+    warns("hca_object 2000 (/sys/fs/cgroup/system.slice/verbs3@worker.service/rdma.max)")
+        .holds_after(|fake| fake.write_file(RDMA_UNIT, "mlx5_0 hca_handle=max hca_object=2000"));
+    // A bound of an outer cgroup holds, too.
+    warns("hca_handle 1 (/sys/fs/cgroup/system.slice/rdma.max)").holds_after(|fake| {
+        let outer = "mlx5_1 hca_handle=max hca_object=max\nmlx5_0 hca_handle=1 hca_object=max";
+        fake.write_file("sys/fs/cgroup/system.slice/rdma.max", outer);
+        fake.write_file(RDMA_UNIT, "mlx5_0 hca_handle=8 hca_object=max");
+    });
+    warns("hca_object 100 (/sys/fs/cgroup/rdma/a/rdma.max)").holds_after(|fake| {
+        fake.write_file("proc/self/cgroup", "4:memory:/a\n5:rdma:/a");
+        fake.write_file("sys/fs/cgroup/rdma/a/rdma.max", "mlx5_0 hca_handle=max hca_object=100");
+    });
+}
+
+#[test]
+fn a_cgroup_that_leaves_a_device_enough_is_fine() {
+    let severity = |text: &str| {
+        let fake = FakeHostTree::mlx5_host();
+        fake.write_file(RDMA_UNIT, text);
+        fake.worst_finding(HostCheckKind::RdmaLimit, "mlx5_0").map(|finding| finding.severity)
+    };
+    assert_eq!(severity("mlx5_0 hca_handle=max hca_object=max"), None);
+    assert_eq!(severity("mlx4_9 hca_handle=1 hca_object=1"), None, "no device of this host");
+    assert_eq!(severity("mlx5_0 hca_handle=2 hca_object=16448"), Some(FindingSeverity::Ok));
+    assert_eq!(severity("mlx5_0 hca_handle=2 hca_object=16447"), Some(FindingSeverity::Warn));
+}
+
+#[test]
+fn an_arena_without_huge_pages_warns_where_there_is_a_nic() {
     let never = "always within_size advise [never] deny force";
     let shmem = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
-    control(
-        HostCheckKind::HugePages,
-        "host",
-        FindingSeverity::Warn,
-        "0 free of 1024 × 2 MiB; transparent for shared memory: never",
-    )
-    .holds_after(|fake| {
-        fake.write_file(&format!("{pool}/free_hugepages"), "0");
-        fake.write_file(shmem, never);
-    });
-    let pages = FakeHostTree::mlx5_host();
-    pages.write_file(shmem, never);
+    let warns = |said| control(HostCheckKind::HugePages, "host", FindingSeverity::Warn, said);
+    // The healthy host has free pages of hugetlbfs, which a memfd can't use.
+    warns("transparent for shared memory: never; 1024 free of 1024 × 2 MiB, which no arena uses")
+        .holds_after(|fake| fake.write_file(shmem, never));
+    let fake = FakeHostTree::mlx5_host();
+    fake.write_file(shmem, never);
+    let found = fake.worst_finding(HostCheckKind::HugePages, "host").unwrap();
+    assert!(
+        found.why.contains("shmem_enabled") && found.remedy.unwrap().contains("shmem_enabled"),
+        "the setting is named"
+    );
+    let advised = FakeHostTree::mlx5_host();
+    advised.write_file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0");
+    advised.write_file(shmem, "always within_size [advise] never deny force");
     assert_eq!(
-        pages.worst_finding(HostCheckKind::HugePages, "host").unwrap().severity,
+        advised.worst_finding(HostCheckKind::HugePages, "host").unwrap().severity,
         FindingSeverity::Ok,
-        "pages are free"
+        "transparent pages are enough"
     );
     let bare = FakeHostTree::bare_host().worst_finding(HostCheckKind::HugePages, "host").unwrap();
     assert_eq!(
