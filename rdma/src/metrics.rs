@@ -248,6 +248,8 @@ pub(crate) enum HandshakeFailure {
 pub(crate) enum PeerTrouble {
     Unreachable,
     Handshake,
+    /// The peer has no room for one more connection or handshake now.
+    Full,
     Lost,
     /// Nothing came over it.
     Silent,

@@ -92,6 +92,7 @@ pub(super) fn fell_back(from: TransportKind, to: TransportKind, reason: PeerTrou
 /// Returns what the counters call an error.
 pub(super) fn reason_of(error: &TransportError) -> PeerTrouble {
     match error {
+        _ if error.is_about_room() => PeerTrouble::Full,
         TransportError::Unreachable { .. } => PeerTrouble::Unreachable,
         TransportError::Handshake { .. } => PeerTrouble::Handshake,
         TransportError::Lost { .. } => PeerTrouble::Lost,

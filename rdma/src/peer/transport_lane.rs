@@ -128,6 +128,10 @@ impl TransportLane {
         self.count_connect(RailConnectOutcome::Failed);
         self.trouble = Some(reason_of(error));
         self.needs_ticket = error.is_about_ticket();
+        if error.is_about_room() {
+            self.rest.record_full(now, rand::random());
+            return;
+        }
         let rest = self.rest.record_failure(now, rand::random());
         self.begin_rest(peer, rest, error);
     }

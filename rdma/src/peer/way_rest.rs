@@ -8,11 +8,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use verbs3_pacing::GrowingPause;
 
 use crate::settings::PeerSettings;
 
 /// Pause between two attempts of a way that does not rest yet.
 const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// First pause after a peer said that it is full. Places come free within some handshakes.
+const FULL_PAUSE_MIN: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub(super) struct WayRestTracker {
@@ -26,11 +30,15 @@ pub(super) struct WayRestTracker {
     /// The last rest; zero where there was none, or where the way has worked for long since.
     rest: Duration,
     well_since: Option<Instant>,
+    /// Pauses while the peer is full. They stay below half of the shortest rest.
+    full: GrowingPause,
 }
 
 impl WayRestTracker {
     pub(super) fn new(settings: PeerSettings) -> Self {
+        let full_max = settings.rest_min.0 / 2;
         Self {
+            full: GrowingPause::new(FULL_PAUSE_MIN.min(full_max), full_max),
             settings,
             errors: VecDeque::new(),
             last_error: None,
@@ -85,6 +93,12 @@ impl WayRestTracker {
         Some(self.rest)
     }
 
+    /// Records that the peer answered that it is full. The way works, so this is no error and
+    /// brings no rest. `chance` (0 to 1) spreads the requesters that come at once.
+    pub(super) fn record_full(&mut self, now: Instant, chance: f64) {
+        self.until = Some(now + self.full.next_jittered(chance));
+    }
+
     /// Records the loss of a connection that was made at `since`. A connection older than the last
     /// error tells nothing new: several connections over one cable break together.
     pub(super) fn record_loss(
@@ -121,6 +135,7 @@ impl WayRestTracker {
     /// Records a successful attempt. Returns `true` when that ends a rest.
     pub(super) fn record_success(&mut self, now: Instant) -> bool {
         self.until = None;
+        self.full.reset_pause();
         if self.resting {
             self.well_since = Some(now);
         }
@@ -133,6 +148,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+    use verbs3_settings::TimePeriod;
 
     fn at(start: Instant, seconds: u64) -> Instant {
         start + Duration::from_secs(seconds)
@@ -209,6 +225,49 @@ mod tests {
         assert_eq!(rest.record_loss(at(t0, 8), at(t0, 9), 0.0), Some(Duration::from_secs(30)));
         // What broke with it does not make it rest for longer.
         assert_eq!(rest.record_loss(at(t0, 8), at(t0, 10), 0.0), None);
+    }
+
+    #[test]
+    fn a_full_peer_is_tried_after_growing_pauses_and_never_rests() {
+        let (mut rest, t0) = (WayRestTracker::new(PeerSettings::default()), Instant::now());
+        let mut now = t0;
+        for expected in [250, 500, 1000, 2000, 4000, 8000, 15_000, 15_000] {
+            rest.record_full(now, 1.0);
+            assert_eq!(rest.retry_at(), Some(now + Duration::from_millis(expected)));
+            assert!(!rest.may_try(now) && !rest.is_resting());
+            now = rest.retry_at().unwrap();
+        }
+        rest.record_full(now, 0.0);
+        assert_eq!(rest.retry_at(), Some(now + Duration::from_millis(7500)), "half by chance");
+        rest.record_success(now);
+        rest.record_full(now, 1.0);
+        assert_eq!(rest.retry_at(), Some(now + Duration::from_millis(250)), "a place was free");
+        // Errors count as if it had never been full.
+        assert_eq!((rest.record_failure(now, 0.0), rest.record_failure(now, 0.0)), (None, None));
+        rest.record_full(now, 0.0);
+        assert!(!rest.is_resting());
+        assert_eq!(rest.record_failure(now, 0.0), Some(Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn a_full_peer_ends_no_rest_and_begins_no_longer_one() {
+        let t0 = Instant::now();
+        let mut rest = resting(t0);
+        rest.record_full(at(t0, 30), 1.0);
+        assert!(rest.is_resting() && rest.may_try(at(t0, 31)));
+        assert_eq!(rest.record_failure(at(t0, 31), 0.0), Some(Duration::from_secs(60)));
+        assert!(rest.record_success(at(t0, 91)));
+    }
+
+    #[test]
+    fn pauses_of_a_full_peer_stay_below_a_short_rest() {
+        let rest_min = TimePeriod::from_millis(100);
+        let settings = PeerSettings { rest_min, ..PeerSettings::default() };
+        let (mut rest, t0) = (WayRestTracker::new(settings), Instant::now());
+        for _ in 0..3 {
+            rest.record_full(t0, 1.0);
+            assert_eq!(rest.retry_at(), Some(t0 + Duration::from_millis(50)));
+        }
     }
 
     proptest! {

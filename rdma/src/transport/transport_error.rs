@@ -47,6 +47,15 @@ impl TransportError {
         use HandshakeError::{Plain, Ticket};
         matches!(self, Self::Handshake { cause, .. } if matches!(**cause, Plain | Ticket))
     }
+
+    /// Returns whether the peer works, but has no room for one more connection now.
+    pub(crate) fn is_about_room(&self) -> bool {
+        match self {
+            Self::Handshake { cause, .. } => matches!(**cause, HandshakeError::Full),
+            Self::Unreachable { cause, .. } => matches!(cause, UnreachableCause::Crowded),
+            _ => false,
+        }
+    }
 }
 
 /// Reason why a peer can't be reached.
@@ -56,6 +65,8 @@ pub enum UnreachableCause {
     Connect(Arc<io::Error>),
     #[error("no answer in {0:?}")]
     Deadline(Duration),
+    #[error("it has as many handshakes in progress as it may; raise its handshakes_max")]
+    Crowded,
     #[error("it has no socket on this host")]
     NoSocket,
     #[error("it has no rail")]

@@ -13,6 +13,10 @@ const VERSION: u16 = 4;
 
 pub(super) const TERMS_BYTES: usize = 16;
 
+/// What a refusal says in place of terms when the server has no room for one more handshake. An
+/// earlier release takes it for a refusal without a reason.
+pub(super) const CROWDED: [u8; 4] = *b"vb3F";
+
 /// Shortest receive buffer in bytes: a header and part of a message.
 const RECEIVE_BYTES_MIN: u32 = 256;
 

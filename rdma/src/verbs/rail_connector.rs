@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::VerbsOptions;
 use super::queue_pair_wire::QueuePairWire;
-use super::queue_terms::QueueTerms;
+use super::queue_terms::{CROWDED, QueueTerms};
 use super::rail::{ArenaPurpose, OpenRail, RailIdentity};
 use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
 use super::rail_opener::RailOpener;
@@ -167,7 +167,7 @@ impl RailConnector {
         let unreachable = |cause| TransportError::Unreachable { peer: peer(), cause };
         let wire = match tokio::time::timeout_at(deadline, self.establish_wire(to)).await {
             Ok(Ok(wire)) => wire,
-            Ok(Err(error)) => return Err(unreachable(error.into())),
+            Ok(Err(cause)) => return Err(unreachable(cause)),
             Err(_) => {
                 let deadline = self.options.calls.settings.connect_deadline.0;
                 return Err(unreachable(UnreachableCause::Deadline(deadline)));
@@ -228,16 +228,16 @@ impl RailConnector {
         let _: Option<()> = self.over.run_until_cancelled(keep).await;
     }
 
-    async fn establish_wire(&self, to: SocketAddr) -> io::Result<Arc<QueuePairWire>> {
-        match self.request_wire(to, self.options.settings.path_mtu_max).await? {
+    async fn establish_wire(&self, to: SocketAddr) -> Result<Arc<QueuePairWire>, UnreachableCause> {
+        let mut outcome = self.request_wire(to, self.options.settings.path_mtu_max).await?;
+        if let WireRequestOutcome::SmallerPackets(path_mtu_max) = outcome {
+            outcome = self.request_wire(to, Some(path_mtu_max)).await?;
+        }
+        match outcome {
             WireRequestOutcome::Yes(wire) => Ok(wire),
-            WireRequestOutcome::SmallerPackets(path_mtu_max) => {
-                match self.request_wire(to, Some(path_mtu_max)).await? {
-                    WireRequestOutcome::Yes(wire) => Ok(wire),
-                    WireRequestOutcome::SmallerPackets(_) => {
-                        Err(io::Error::other("it wants packets that are smaller still"))
-                    }
-                }
+            WireRequestOutcome::Crowded => Err(UnreachableCause::Crowded),
+            WireRequestOutcome::SmallerPackets(_) => {
+                Err(io::Error::other("it wants packets that are smaller still").into())
             }
         }
     }
@@ -270,6 +270,9 @@ impl RailConnector {
         let mine = QueueTerms { path_mtu_max, ..wire.queue_terms(&self.options) };
         wire.with_pair(|pair| pair.connect(&mine.encode(), connect_options(&self.options)))?;
         let answer = wire.next_cm_event().await?;
+        if answer.kind == EventKind::Refused && answer.private.starts_with(&CROWDED) {
+            return Ok(WireRequestOutcome::Crowded);
+        }
         let theirs = QueueTerms::decode(&answer.private);
         match theirs.as_ref().map(|theirs| theirs.path_mtu_max) {
             Ok(Some(wanted)) if answer.kind == EventKind::Refused && path_mtu_max.is_none() => {
@@ -296,6 +299,8 @@ enum WireRequestOutcome {
     Yes(Arc<QueuePairWire>),
     /// The peer has a bound on the path MTU, but this request did not offer to keep one.
     SmallerPackets(u16),
+    /// The peer has no room for one more handshake now.
+    Crowded,
 }
 
 pub(super) fn connect_options(options: &VerbsOptions) -> ConnectOptions {

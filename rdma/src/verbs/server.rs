@@ -14,7 +14,7 @@ use verbs3_doors::WaitingGuest;
 
 use super::VerbsOptions;
 use super::queue_pair_wire::QueuePairWire;
-use super::queue_terms::QueueTerms;
+use super::queue_terms::{CROWDED, QueueTerms};
 use super::rail::{ArenaPurpose, OpenRail};
 use super::rail_connector::{connect_options, expect_event};
 use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
@@ -253,7 +253,7 @@ impl RailAcceptor {
             return;
         };
         let Some(turn) = self.gate.admit_handshake("a peer", id.peer_ip()) else {
-            return id.reject_request(&[]);
+            return id.reject_request(&CROWDED);
         };
         // Ends with its connection, at the latest when `kill` is cancelled.
         self.gate.tasks.spawn(self.clone().serve_connection(id, event.private, rail.clone(), turn));

@@ -32,6 +32,7 @@ struct Watch {
     served: AtomicUsize,
     away: AtomicBool,
     refuses_tickets: AtomicBool,
+    full: AtomicBool,
     /// Takes the place of the transport.
     instead: Mutex<Option<Arc<dyn PeerTransport>>>,
 }
@@ -66,6 +67,11 @@ impl Line {
     /// Refuses connects because of their tickets, or no longer.
     pub fn refuses_tickets(&self, refuses: bool) {
         self.watch.refuses_tickets.store(refuses, Ordering::SeqCst);
+    }
+
+    /// Refuses connects because it is full, or no longer.
+    pub fn full(&self, full: bool) {
+        self.watch.full.store(full, Ordering::SeqCst);
     }
 
     /// Makes tcp connections tell these ways from now on.
@@ -116,6 +122,10 @@ impl PeerTransport for Fake {
         }
         if self.watch.refuses_tickets.load(Ordering::SeqCst) {
             let (peer, cause) = (String::new(), Arc::new(HandshakeError::Ticket));
+            return Err(TransportError::Handshake { peer, cause });
+        }
+        if self.watch.full.load(Ordering::SeqCst) {
+            let (peer, cause) = (String::new(), Arc::new(HandshakeError::Full));
             return Err(TransportError::Handshake { peer, cause });
         }
         let instead = self.watch.instead.lock().clone();

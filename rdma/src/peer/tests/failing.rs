@@ -52,6 +52,23 @@ async fn a_rail_that_fails_rests_is_tried_seldom_and_comes_back_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rail_that_is_full_is_tried_soon_again_and_never_rests() {
+    let bed = Bed::new(1, false, PeerOptions::default());
+    let counted = bed::fallbacks(Verbs, Tcp, PeerTrouble::Full);
+    bed.rails[0].full(true);
+    assert_eq!(ask_for(&bed, 8).await, Tcp);
+    // Three errors would make it rest for 30 s.
+    assert!(bed.rails[0].connects() > 3, "{} attempts", bed.rails[0].connects());
+    assert!(bed::fallbacks(Verbs, Tcp, PeerTrouble::Full) > counted, "the reason is told");
+    assert_eq!(ask_for(&bed, 120).await, Tcp);
+    let attempts = bed.rails[0].connects();
+    assert!(attempts < 30, "{attempts} attempts are a storm");
+    bed.rails[0].full(false);
+    assert_eq!(ask_for(&bed, 17).await, Verbs);
+    assert_eq!(bed.rails[0].connects(), attempts + 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_failing_rail_leaves_the_traffic_on_the_other() {
     let bed = Bed::new(2, false, PeerOptions::default());
     bed.ask().await.unwrap();
