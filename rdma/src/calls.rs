@@ -138,6 +138,11 @@ pub(crate) trait FrameOutlet: Send + Sync + 'static {
     fn finish_writes(&self);
     /// Tells the peer that nothing follows.
     fn shut_write(&self);
+    /// Waits for what [`FrameOutlet::close`] would hold up its thread for. Where it is left out, or
+    /// cancelled, `close` takes longer. Nothing else drives the connection meanwhile.
+    fn prepare_close(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
     /// Ends the connection and forgets everything. Once it has returned, the peer can no longer
     /// write to lent memory.
     fn close(&self);

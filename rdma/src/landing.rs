@@ -48,7 +48,7 @@ pub struct Landing {
     /// memory that the peer can still write to. The landing is dropped when its call is settled.
     held: Vec<CellHold>,
     bytes: u64,
-    /// Closes the landing to the peer before its memory goes back, where that takes a while.
+    /// Has the last word on when its memory goes back, where a NIC writes to it.
     taker: Option<Box<dyn TakeBack>>,
 }
 

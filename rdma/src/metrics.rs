@@ -114,6 +114,10 @@ pub(crate) struct VerbsRailMetrics {
     pub(crate) path_mtu: MetricFamily<ConnectionSide, IntGauge>,
     /// Queue pairs of a rail.
     pub(crate) queue_pairs: IntGauge,
+    /// Queue pairs that a device would neither stop nor destroy. The memory that was lent over them
+    /// is not used again.
+    #[metric("verbs3_verbs_queue_pairs_surviving_total")]
+    pub(crate) queue_pairs_surviving: IntCounter,
     /// Work requests of all queue pairs of a rail that are posted and not known to be complete;
     /// each queue pair has verbs.send_queue places.
     pub(crate) send_queue_used: IntGauge,

@@ -29,6 +29,7 @@ enum {
 	PORT_DOWN = 4,
 	PORT_UP = 5,
 	PORT_GID_CHANGE = 6,
+	PORT_STUCK = 7,
 };
 
 static struct fake_id *ids;
@@ -182,7 +183,7 @@ void tell_ids(struct ibv_context *context, enum rdma_cm_event_type type)
 
 static void happen(struct in_addr address, uint16_t port)
 {
-	struct fake_device *device = port <= PORT_GID_CHANGE ? device_at(address) : NULL;
+	struct fake_device *device = port <= PORT_STUCK ? device_at(address) : NULL;
 	if (!device)
 		return;
 	if (port == PORT_ADDRESS_CHANGE)
@@ -199,6 +200,8 @@ static void happen(struct in_addr address, uint16_t port)
 	}
 	if (port == PORT_GID_CHANGE)
 		raise_async(device, IBV_EVENT_GID_CHANGE, NULL);
+	if (port == PORT_STUCK)
+		device->stuck = true;
 }
 
 EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *from, struct sockaddr *to, int timeout_ms)
@@ -300,6 +303,9 @@ EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *param)
 	id->qp_num = ibid->qp ? ibid->qp->qp_num : param->qp_num;
 	if (!peer) {
 		errno = ECONNRESET;
+		result = -1;
+	} else if (profile_of(ibid->verbs)->strict && id->tos != peer->tos) {
+		errno = EINVAL;
 		result = -1;
 	} else {
 		id->connected = peer->connected = true;

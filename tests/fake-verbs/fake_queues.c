@@ -129,7 +129,7 @@ void fail_qp(struct fake_qp *qp)
 {
 	struct recv_wqe wqe;
 	uint64_t due = profile_of(qp->qp.context)->late ? now_ns() + LATE_NS : 0;
-	if (qp->silent || qp->qp.state == IBV_QPS_ERR || qp->qp.state == IBV_QPS_RESET)
+	if (qp->silent || device_of(qp->qp.context)->stuck || qp->qp.state == IBV_QPS_ERR || qp->qp.state == IBV_QPS_RESET)
 		return;
 	qp->qp.state = IBV_QPS_ERR;
 	for (struct fake_cq *cq = queues; cq; cq = cq->next)
@@ -267,6 +267,8 @@ int post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **
 		memcpy(wqe->sges, wr->sg_list, wr->num_sge * sizeof *wqe->sges);
 		if (ibqp->state != IBV_QPS_RTS && ibqp->state != IBV_QPS_ERR)
 			result = EINVAL;
+		if (profile_of(ibqp->context)->strict && !qp->min_rnr_timer)
+			result = EINVAL;
 		if (wr->send_flags & IBV_SEND_INLINE) {
 			if (gather(wqe, NULL) > qp->max_inline)
 				result = ENOMEM;
@@ -345,7 +347,7 @@ struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 int destroy_qp(struct ibv_qp *ibqp)
 {
 	struct fake_qp *qp = (struct fake_qp *)ibqp;
-	if (profile_of(ibqp->context)->destroy_fails)
+	if (profile_of(ibqp->context)->destroy_fails || device_of(ibqp->context)->stuck)
 		return errno = EBUSY;
 	for (int at = 0; at < KEYS; at++)
 		if (windows[at] && windows[at]->bound && windows[at]->qp_num == ibqp->qp_num)
@@ -398,7 +400,9 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask
 	if (mask & IBV_QP_DEST_QPN)
 		qp->dest = attr->dest_qp_num;
 	if (mask & IBV_QP_STATE) {
-		if (attr->qp_state == IBV_QPS_ERR)
+		if (attr->qp_state == IBV_QPS_ERR && device_of(ibqp->context)->stuck)
+			result = EIO;
+		else if (attr->qp_state == IBV_QPS_ERR)
 			fail_qp(qp);
 		else if (attr->qp_state == IBV_QPS_RTR && profile_of(ibqp->context)->strict && !qp->min_rnr_timer)
 			result = EINVAL;

@@ -44,7 +44,7 @@ struct profile {
 	bool late;
 	bool destroy_fails;
 	/* Refuses what only makes a real device slow: a queue pair without an RNR timer, completion queues that are all on one vector, an
-	 * arena whose transfers keep their order. */
+	 * arena whose transfers keep their order, a type of service that only one side has. */
 	bool strict;
 	/* Completes SENDs with the opcode of another operation. */
 	bool wrong_opcode;
@@ -66,6 +66,8 @@ struct fake_device {
 	struct fake_async *first_async;
 	int large_regions, large_attempts, queues_on[VECTORS];
 	bool gone, port_down;
+	/* Its queue pairs can be neither stopped nor destroyed, and go on. */
+	bool stuck;
 	struct fake_device *next;
 };
 

@@ -48,6 +48,8 @@ pub(super) async fn run_connection<O: FrameOutlet>(
         all.protocol_violations[ConnectionSide::Requester].inc();
         tracing::warn!(peer, reason = %breach, "cut a connection whose peer broke the protocol");
     }
+    line.break_off(&error);
+    line.outlet.prepare_close().await;
     line.settle_all(error);
 }
 
@@ -258,14 +260,15 @@ impl<O: FrameOutlet> RequesterLine<O> {
         }
     }
 
+    /// Takes no more calls.
+    fn break_off(&self, error: &TransportError) {
+        self.calls.lock().broken = Some(error.clone());
+        self.is_broken.store(true, Ordering::Release);
+    }
+
     /// Settles every call. The reader is gone, so nothing can write to a landing any more.
     fn settle_all(&self, error: TransportError) {
-        let open = {
-            let mut calls = self.calls.lock();
-            calls.broken = Some(error.clone());
-            self.is_broken.store(true, Ordering::Release);
-            std::mem::take(&mut calls.open)
-        };
+        let open = std::mem::take(&mut self.calls.lock().open);
         self.outlet.close();
         self.credits.close();
         for pending in open.into_values() {

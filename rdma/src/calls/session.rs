@@ -146,6 +146,7 @@ async fn serve_halves<O: FrameOutlet>(
     } else {
         tracing::debug!(%error, "a connection ended");
     }
+    session.outlet.prepare_close().await;
     session.close_session();
 }
 

@@ -12,18 +12,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use verbs3_settings::TimePeriod;
 
 use super::rail::RailDevice;
-use super::sys::{CmId, EventChannel};
+use super::sys::{CmId, CmQueuePair, EventChannel};
 use super::{RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
-use crate::calls::HandshakeSecret;
+use crate::calls::{HandshakeError, HandshakeSecret};
 use crate::landing::Landing;
+use crate::metrics::rail_metrics;
 use crate::settings::FeatureSwitch;
 use crate::transport::{
-    CallEvent, CallService, IncomingCall, PeerConnection, ReplySender, TransportError, WayTerms,
+    CallEvent, CallService, IncomingCall, PeerConnection, PeerTransport, ReplySender,
+    TransportError, WayTerms,
 };
 
 /// What the fake provider does to a device when its address is resolved with one of these ports
@@ -33,6 +36,7 @@ const FATAL: u16 = 3;
 const PORT_DOWN: u16 = 4;
 const PORT_UP: u16 = 5;
 const GID_CHANGE: u16 = 6;
+const STUCK: u16 = 7;
 
 /// Bytes of a message, and of the data beside it.
 const MESSAGE: usize = 48 << 10;
@@ -58,6 +62,20 @@ fn test_arena(mebibytes: usize) -> Arena {
         .unwrap()
 }
 
+/// Answers no call, and tells when one has come.
+#[derive(Default)]
+struct SilentService {
+    called: Arc<Notify>,
+}
+
+#[async_trait]
+impl CallService for SilentService {
+    async fn serve_call(&self, _request: IncomingCall, _reply: ReplySender) {
+        self.called.notify_one();
+        std::future::pending::<()>().await;
+    }
+}
+
 struct EchoService;
 
 #[async_trait]
@@ -77,16 +95,25 @@ struct TestRail {
 
 impl TestRail {
     async fn open_at(place: RailPlace) -> Self {
+        Self::open_with(place, test_options(), test_options(), Arc::new(EchoService)).await
+    }
+
+    async fn open_with(
+        place: RailPlace,
+        server: VerbsOptions,
+        requester: VerbsOptions,
+        service: Arc<dyn CallService>,
+    ) -> Self {
         let (server, opened) = VerbsServer::start(
             place.clone(),
             0,
-            VerbsServerOptions::new(test_options()),
+            VerbsServerOptions::new(server),
             test_arena(4),
-            Arc::new(EchoService),
+            service,
         );
         assert!(opened.first_error().await.is_none());
         let memory = test_arena(4);
-        let (transport, opened) = VerbsTransport::start(place, test_options(), memory.clone());
+        let (transport, opened) = VerbsTransport::start(place, requester, memory.clone());
         assert!(opened.first_error().await.is_none());
         let rail = Self { server, transport, memory };
         wait_until("both sides are up", || rail.is_up()).await;
@@ -160,6 +187,43 @@ async fn fake_device_that_fails_ends_its_connections_and_is_opened_anew() {
     wait_until("nothing holds the device", || device.strong_count() == 0).await;
     wait_until("both sides are up again", || rail.is_up()).await;
     rail.assert_works().await;
+}
+
+/// Ends a connection in the middle of a call. Returns how many bytes of the landing are not lent
+/// again, and how many queue pairs were counted as surviving.
+async fn end_in_a_call(address: IpAddr, is_stuck: bool) -> (u64, u64) {
+    let service = Arc::new(SilentService::default());
+    let called = service.called.clone();
+    let rail = TestRail::open_with(address.into(), test_options(), test_options(), service).await;
+    let survivors = rail_metrics(&rail.transport.rail_label().unwrap()).queue_pairs_surviving;
+    let connection = rail.connect_both().await.unwrap();
+    let landing = Landing::allocate_segments(&rail.memory, &[MESSAGE]);
+    let mut call = connection.start_call("".into(), landing);
+    tokio::select! {
+        event = call.next() => panic!("nobody answers: {event:?}"),
+        () = called.notified() => {}
+    }
+    if is_stuck {
+        make_happen(STUCK, address);
+    }
+    make_happen(PORT_DOWN, address);
+    assert!(call.next().await.is_err(), "the connection is over");
+    drop((call, connection));
+    rail.transport.shutdown().await;
+    rail.server.shutdown().await;
+    (rail.memory.arena_usage().asked_bytes, survivors.get())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_queue_pair_that_survives_keeps_the_memory_lent_over_it() {
+    // With memory windows, and without; each has two sides.
+    for address in ["127.0.0.27", "127.0.5.27"] {
+        let address = address.parse().unwrap();
+        assert_eq!(end_in_a_call(address, true).await, (MESSAGE as u64, 2), "{address}");
+    }
+    // One that is not destroyed, but stopped, writes nothing any more.
+    assert_eq!(end_in_a_call("127.0.5.28".parse().unwrap(), false).await, (0, 0));
 }
 
 /// Moves a rail to the other address of its device.
@@ -271,4 +335,68 @@ async fn fake_registration_keeps_nobody_waiting() {
     go.send(()).unwrap();
     assert!(opened.first_error().await.is_none());
     wait_until("it listens", || server.local_addr().is_some()).await;
+}
+
+/// Its device completes messages as WRITEs with immediate data. Such a completion says nothing of
+/// what is in the buffer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_completion_of_another_operation_is_no_message() {
+    let address: IpAddr = "127.0.7.21".parse().unwrap();
+    let rail = TestRail::open_at(address.into()).await;
+    let error = rail.connect_both().await.err().unwrap();
+    assert!(
+        matches!(&error, TransportError::Handshake { cause, .. }
+            if matches!(**cause, HandshakeError::Lost(_))),
+        "{error}"
+    );
+}
+
+/// Its device refuses to send for a queue pair without the timer, on either side.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_queue_pairs_have_a_short_rnr_timer() {
+    for (address, path_mtu_max) in [("127.0.6.22", None), ("127.0.6.23", Some(1024))] {
+        let address: IpAddr = address.parse().unwrap();
+        let mut options = test_options();
+        options.settings.path_mtu_max = path_mtu_max;
+        let service = Arc::new(EchoService);
+        let rail = TestRail::open_with(address.into(), options.clone(), options, service).await;
+        rail.assert_works().await;
+        let wire = rail.transport.wire_to(rail.server.local_addr().unwrap()).await;
+        // 0.64 ms, as verbs encode it.
+        assert_eq!(wire.with_pair(CmQueuePair::rnr_timer).unwrap(), 12, "{path_mtu_max:?}");
+    }
+}
+
+/// Its device refuses a connection whose sides have not the same type of service.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_connection_has_its_type_of_service_on_both_sides() {
+    let with_tos = |tos| {
+        let mut options = test_options();
+        options.settings.tos = tos;
+        options
+    };
+    let place = |host| RailPlace::from(IpAddr::from([127, 0, 6, host]));
+    let service = Arc::new(EchoService);
+    let rail =
+        TestRail::open_with(place(24), with_tos(Some(104)), with_tos(Some(104)), service.clone())
+            .await;
+    rail.assert_works().await;
+    // The device does compare.
+    let rail = TestRail::open_with(place(25), with_tos(None), with_tos(Some(104)), service).await;
+    assert!(rail.connect_both().await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_server_without_room_for_a_handshake_says_so() {
+    let address: IpAddr = "127.0.0.29".parse().unwrap();
+    let mut options = test_options();
+    options.settings.handshakes_max = 0;
+    let service = Arc::new(EchoService);
+    let rail = TestRail::open_with(address.into(), options, test_options(), service).await;
+    let error = rail.connect_both().await.err().unwrap();
+    assert!(error.is_about_room(), "{error}");
 }

@@ -37,6 +37,7 @@ use super::sys::{
 use super::window_pool::BoundWindows;
 use crate::calls::QueuedBytesBudget;
 use crate::metrics::{ConnectionSide, SealedMatter};
+use closing::QueuePairEnd;
 use heartbeat::HeartbeatTimer;
 
 /// Times that the thread's other tasks may run before this one waits for the NIC's event. The wait
@@ -97,6 +98,7 @@ pub(super) struct QueuePairWireState {
     sealed_only: bool,
     pub(super) finishing: bool,
     pub(super) closed: bool,
+    end: QueuePairEnd,
     failure: Option<String>,
 }
 
@@ -159,6 +161,7 @@ impl QueuePairWire {
                 sealed_only: false,
                 finishing: false,
                 closed: false,
+                end: QueuePairEnd::default(),
                 failure: None,
             }),
             rooms: QueuedBytesBudget::new(options.calls.settings.write_queue_max.as_usize()),

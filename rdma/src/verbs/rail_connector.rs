@@ -196,6 +196,7 @@ impl RailConnector {
                 ))
             }
             Err(error) => {
+                wire.prepare_close().await;
                 wire.close();
                 transport_metrics().handshakes_failed[error.handshake_failure()].inc();
                 Err(TransportError::Handshake { peer: peer(), cause: Arc::new(error) })

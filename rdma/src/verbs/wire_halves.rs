@@ -54,7 +54,11 @@ impl FrameOutlet for WireOutlet {
             Some(MemorySegment { address: address as u64, bytes: bytes as u32, key })
         };
         // Memory of another arena can't be described. All of the reply then travels in the stream.
-        places.iter().map(segment).collect::<Option<_>>().unwrap_or_default()
+        let Some(segments) = places.iter().map(segment).collect::<Option<Vec<_>>>() else {
+            return Vec::new();
+        };
+        self.0.guard_landing(landing);
+        segments
     }
 
     async fn reserve_bytes(&self, bytes: u64) -> Option<QueuedBytesPermit> {
@@ -120,6 +124,10 @@ impl FrameOutlet for WireOutlet {
         // It waits for a credit: the peer may not have read the last frames yet.
         self.0.state.lock().sender.queue_end();
         self.0.pump_sends();
+    }
+
+    async fn prepare_close(&self) {
+        self.0.prepare_close().await;
     }
 
     fn close(&self) {

@@ -1,6 +1,7 @@
 //! Owns the end of a queue pair, and of the windows that landings are lent through: what must be
 //! closed before which memory goes back.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -23,6 +24,29 @@ const LINGER: Duration = Duration::from_millis(5);
 /// Pause between two looks at the completions.
 const DRAIN_PAUSE: Duration = Duration::from_micros(50);
 
+/// How far the end of a queue pair has come.
+#[derive(Default)]
+pub(super) enum QueuePairEnd {
+    #[default]
+    NotBegun,
+    /// Its completions are taken; the result is that of stopping it.
+    Drained(io::Result<()>),
+    Over,
+    /// It could be neither stopped nor destroyed: its device may still write to what was lent over
+    /// it.
+    Survived,
+}
+
+/// The wait for the completions of a queue pair that is stopped.
+struct DrainWatch {
+    began: Instant,
+    /// When the beacon came.
+    done: Option<Instant>,
+    /// Longer wait for the buffer of a message that was half here: Linux's soft-RoCE loses one that
+    /// a destruction meets.
+    linger: Duration,
+}
+
 /// The windows of a landing that is lent through them.
 struct LandingWindows {
     wire: Arc<QueuePairWire>,
@@ -35,7 +59,23 @@ impl TakeBack for LandingWindows {
     }
 }
 
+/// A landing that the key of its region opens, until its call is settled.
+struct KeyedLanding {
+    wire: Arc<QueuePairWire>,
+}
+
+impl TakeBack for KeyedLanding {
+    fn take_back(self: Box<Self>, held: Vec<CellHold>) {
+        self.wire.release_memory(held);
+    }
+}
+
 impl QueuePairWire {
+    /// Keeps the memory of a landing that was told to the peer, should the queue pair survive.
+    pub(in crate::verbs) fn guard_landing(self: &Arc<Self>, landing: &mut Landing) {
+        landing.taken_back_by(Box::new(KeyedLanding { wire: self.clone() }));
+    }
+
     /// Opens a landing to the peer of this queue pair alone. Returns the segments to tell the peer.
     pub(in crate::verbs) fn open_windows(
         self: &Arc<Self>,
@@ -76,7 +116,7 @@ impl QueuePairWire {
         } else {
             // The end of the queue pair has closed them.
             drop(state);
-            drop(held);
+            self.release_memory(held);
         }
     }
 
@@ -104,11 +144,14 @@ impl QueuePairWire {
             closing.into_iter().map(|closing| (closing.bound, closing.held)).unzip();
         windows.extend(bound.into_values());
         if let Some(pair) = pair {
-            self.destroy_queue_pair(pair, windows);
+            let end = self.destroy_queue_pair(pair, windows);
+            self.state.lock().end = end;
         }
-        drop(held);
-        let held = self.state.lock().sender.clear();
-        drop(held);
+        self.release_memory(held);
+        let frames = self.state.lock().sender.clear();
+        // What counts the queue's bytes goes in any case.
+        let pages = frames.into_iter().map(|frame| (frame.message, frame.data));
+        self.release_memory(pages.collect::<Vec<_>>());
         self.rooms.close();
         self.work.notify_one();
         self.arrived.notify_one();
@@ -118,50 +161,117 @@ impl QueuePairWire {
 }
 
 impl QueuePairWire {
-    /// Destroys the queue pair behind `windows`, and takes back the shared buffers that it had
-    /// taken.
-    fn destroy_queue_pair(&self, pair: CmQueuePair, windows: Vec<BoundWindows>) {
-        // Windows refer to the queue pair; some devices can't destroy it while they are bound.
-        pair.stop_traffic();
-        drop(windows);
-        if self.receives.shared_queue().is_none() {
-            return drop(pair);
+    /// Gives memory back that the queue pair could touch. A queue pair that survives keeps it: lent
+    /// again, it would be written to in the middle of somebody else's data.
+    fn release_memory<T>(&self, memory: T) {
+        if matches!(self.state.lock().end, QueuePairEnd::Survived) {
+            std::mem::forget(memory);
         }
-        let (doubtful, proven) = {
-            let state = self.state.lock();
-            let unheard = !state.said_end && state.agreed;
-            (if unheard { state.credits.arriving_max() } else { 0 }, state.proven)
-        };
-        // Take completions before the destruction: some devices then forget those that were not
-        // taken (SPDK issue 1697).
-        let lingers = self.rail.device.is_soft_roce && doubtful > 0 && proven;
-        self.drain_completions(&pair, lingers);
-        drop(pair);
-        self.take_back();
-        self.receives.leave_doubt(BufferDoubt { buffers: doubtful, proven });
     }
 
-    /// Takes completions until the device is done with the queue pair, for a bounded time. With
-    /// `lingers`, waits a moment longer for the buffer of a message that was half here: Linux's
-    /// soft-RoCE loses one that a destruction meets.
-    fn drain_completions(&self, pair: &CmQueuePair, lingers: bool) {
-        // A device that has failed completes nothing.
+    /// Does what `close` would wait for on its thread, as far as it can be done beforehand: stops the
+    /// queue pair and takes its completions. May be cancelled; `close` then begins again.
+    pub(in crate::verbs) async fn prepare_close(&self) {
+        let Some((stopped, mut watch)) = self.stop_early() else { return };
+        while watch.as_mut().is_some_and(|watch| !self.is_drained(watch)) {
+            tokio::time::sleep(DRAIN_PAUSE).await;
+        }
+        let mut state = self.state.lock();
+        if state.pair.is_some() {
+            state.end = QueuePairEnd::Drained(stopped);
+        }
+    }
+
+    /// Stops a queue pair that takes shared buffers. Others end without a wait.
+    fn stop_early(&self) -> Option<(io::Result<()>, Option<DrainWatch>)> {
+        let lingers = self.lingers();
+        let mut state = self.state.lock();
+        let pair = state.pair.as_ref().filter(|_| self.receives.shared_queue().is_some())?;
+        let stopped = pair.stop_traffic();
+        let watch = stopped.is_ok().then(|| self.begin_drain(pair, lingers)).flatten();
+        // Nothing is posted behind the beacon.
+        state.failure.get_or_insert_with(|| "the connection is being closed".to_owned());
+        Some((stopped, watch))
+    }
+
+    /// Destroys the queue pair behind `windows`, and takes back the shared buffers that it had
+    /// taken.
+    fn destroy_queue_pair(&self, pair: CmQueuePair, windows: Vec<BoundWindows>) -> QueuePairEnd {
+        // Windows refer to the queue pair; some devices can't destroy it while they are bound.
+        let early = std::mem::take(&mut self.state.lock().end);
+        let (stopped, is_drained) = match early {
+            QueuePairEnd::Drained(stopped) => (stopped, true),
+            _ => (pair.stop_traffic(), false),
+        };
+        drop(windows);
+        if self.receives.shared_queue().is_none() {
+            return self.judge_end(stopped, pair.destroy());
+        }
+        // Take completions before the destruction: some devices then forget those that were not
+        // taken (SPDK issue 1697).
+        if stopped.is_ok() && !is_drained {
+            let mut watch = self.begin_drain(&pair, self.lingers());
+            while watch.as_mut().is_some_and(|watch| !self.is_drained(watch)) {
+                std::thread::sleep(DRAIN_PAUSE);
+            }
+        }
+        let end = self.judge_end(stopped, pair.destroy());
+        self.take_back();
+        self.receives.leave_doubt(self.buffer_doubt());
+        end
+    }
+
+    /// Returns how many shared buffers the device may have taken unseen.
+    fn buffer_doubt(&self) -> BufferDoubt {
+        let state = self.state.lock();
+        let unheard = !state.said_end && state.agreed;
+        let buffers = if unheard { state.credits.arriving_max() } else { 0 };
+        BufferDoubt { buffers, proven: state.proven }
+    }
+
+    fn lingers(&self) -> bool {
+        let doubt = self.buffer_doubt();
+        self.rail.device.is_soft_roce && doubt.buffers > 0 && doubt.proven
+    }
+
+    /// Judges by the results of both steps whether the queue pair has ended.
+    fn judge_end(&self, stopped: io::Result<()>, destroyed: io::Result<()>) -> QueuePairEnd {
+        let Err(error) = destroyed else { return QueuePairEnd::Over };
+        let rail = self.rail.rail.metric_label();
+        let Err(not_stopped) = stopped else {
+            tracing::warn!(
+                rail, %error,
+                "a queue pair stays with its device; it is stopped, so its memory is used again"
+            );
+            return QueuePairEnd::Over;
+        };
+        self.metrics.rail.queue_pairs_surviving.inc();
+        tracing::error!(
+            rail, %error, %not_stopped,
+            "a queue pair can be neither stopped nor destroyed; the memory that its device may \
+            write to is not used again until this process is restarted"
+        );
+        QueuePairEnd::Survived
+    }
+
+    /// Posts the beacon. Returns `None` where the device has failed and completes nothing.
+    fn begin_drain(&self, pair: &CmQueuePair, lingers: bool) -> Option<DrainWatch> {
         if self.rail.device.health.is_fatal() || pair.post_beacon().is_err() {
             self.take_back();
-            return;
+            return None;
         }
-        let began = Instant::now();
-        let mut done = None;
-        loop {
-            if self.take_back() {
-                done = Some(Instant::now());
-            }
-            let linger = if lingers { LINGER } else { Duration::ZERO };
-            if done.is_some_and(|done| done.elapsed() >= linger) || began.elapsed() > DRAIN_MAX {
-                return;
-            }
-            std::thread::sleep(DRAIN_PAUSE);
+        let linger = if lingers { LINGER } else { Duration::ZERO };
+        Some(DrainWatch { began: Instant::now(), done: None, linger })
+    }
+
+    /// Takes completions. Returns true once the device is done with the queue pair, or the wait has
+    /// been long enough.
+    fn is_drained(&self, watch: &mut DrainWatch) -> bool {
+        if self.take_back() {
+            watch.done = Some(Instant::now());
         }
+        watch.done.is_some_and(|done| done.elapsed() >= watch.linger)
+            || watch.began.elapsed() > DRAIN_MAX
     }
 
     /// Takes completions and gives their buffers back. Returns `true` when the beacon was among

@@ -3,6 +3,7 @@
 //! Knows no frame and no credit. `states` moves the states, `queue` posts.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -45,12 +46,13 @@ pub(in crate::verbs) struct QueuePairParts<'a> {
     pub(in crate::verbs) shared: Option<&'a Arc<SharedQueue>>,
 }
 
-/// A connection's queue pair, with its id. Dropping it ends the connection: from then on neither
-/// NIC touches memory for it.
+/// A connection's queue pair, with its id. [`CmQueuePair::destroy`] says whether the device has let
+/// go of the memory; dropping it does the same, and says nothing.
 pub(in crate::verbs) struct CmQueuePair {
     qp: NonNull<ffi::ibv_qp>,
     /// How many bytes the device takes inline.
     inline_bytes: u32,
+    destroyed: bool,
     /// Dropped after the queue pair, which `drop` destroys, and before what that refers to.
     id: CmId,
     _completions: Arc<CompletionQueue>,
@@ -80,6 +82,7 @@ impl CmQueuePair {
         let pair = Self {
             qp,
             inline_bytes: inline_bytes.min(sizes.inline_bytes),
+            destroyed: false,
             id,
             _completions: completions.clone(),
             shared: shared.cloned(),
@@ -182,10 +185,37 @@ impl CmQueuePair {
         parameters
     }
 
-    /// Ends all traffic. Receive buffers taken for incomplete messages are completed with an error.
-    pub(in crate::verbs) fn stop_traffic(&self) {
+    /// Ends all traffic: in the error state the device drops what arrives. Receive buffers taken
+    /// for incomplete messages are completed with an error.
+    pub(in crate::verbs) fn stop_traffic(&self) -> io::Result<()> {
         // SAFETY: the queue pair lives as long as `self`.
-        let _ = unsafe { states::to_error(self.qp) };
+        unsafe { states::to_error(self.qp) }
+    }
+
+    /// Ends the connection. Once this succeeds, neither NIC touches memory for it. A queue pair that
+    /// its device keeps is leaked with all that it refers to.
+    pub(in crate::verbs) fn destroy(self) -> io::Result<()> {
+        let mut pair = ManuallyDrop::new(self);
+        pair.end_connection()?;
+        drop(ManuallyDrop::into_inner(pair));
+        Ok(())
+    }
+
+    fn end_connection(&mut self) -> io::Result<()> {
+        let id = self.id.raw_id();
+        // Tells the peer; fails harmlessly where there is no connection any more.
+        // SAFETY: the id is alive.
+        let _ = unsafe { ffi::rdma_disconnect(id.as_ptr()) };
+        check_result(
+            // SAFETY: made for this id alone, and destroyed once: `destroyed` is false. What
+            // rdma_destroy_qp does beside this call is to forget the result.
+            unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) },
+            "can't destroy a queue pair",
+        )?;
+        self.destroyed = true;
+        // SAFETY: the id is alive; nothing else reads or writes the field any more.
+        unsafe { (*id.as_ptr()).qp = ptr::null_mut() };
+        Ok(())
     }
 
     /// Posts a request that sends nothing. Behind `stop_traffic`, its completion says that the device
@@ -207,6 +237,12 @@ impl CmQueuePair {
         }
         // SAFETY: the queue pair lives as long as `self`.
         unsafe { states::set_rnr_timer(self.qp) }
+    }
+
+    #[cfg(test)]
+    pub(in crate::verbs) fn rnr_timer(&self) -> io::Result<u8> {
+        // SAFETY: the queue pair lives as long as `self`.
+        unsafe { states::rnr_timer(self.qp) }
     }
 
     /// Posts `works` in order.
@@ -236,19 +272,9 @@ impl CmQueuePair {
 
 impl Drop for CmQueuePair {
     fn drop(&mut self) {
-        let id = self.id.raw_id();
-        // Tells the peer; fails harmlessly where there is no connection any more.
-        // SAFETY: the id is alive.
-        let _ = unsafe { ffi::rdma_disconnect(id.as_ptr()) };
-        // Once the destruction returns, neither this NIC nor the peer's touches memory for this
-        // connection.
-        if self.moves_states() {
-            // SAFETY: made for this id alone, and destroyed once.
-            let status = unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
-            drop(check_result(status, "destroy_qp"));
-        } else {
-            // SAFETY: the id is alive and has a queue pair.
-            unsafe { ffi::rdma_destroy_qp(id.as_ptr()) };
+        // Without `destroy`, a queue pair was never connected: no memory is lent over it.
+        if !self.destroyed {
+            drop(self.end_connection());
         }
     }
 }

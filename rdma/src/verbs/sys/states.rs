@@ -156,6 +156,22 @@ pub(super) unsafe fn path_mtu(qp: NonNull<ffi::ibv_qp>) -> io::Result<u16> {
     Ok(mtu_bytes(attributes.path_mtu))
 }
 
+/// Returns the wait of a peer that meets no receive buffer, as verbs encode it.
+///
+/// # Safety
+/// `qp` is alive.
+#[cfg(test)]
+pub(super) unsafe fn rnr_timer(qp: NonNull<ffi::ibv_qp>) -> io::Result<u8> {
+    // SAFETY: plain data, for which zeroes are valid.
+    let (mut attributes, mut made): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) =
+        unsafe { std::mem::zeroed() };
+    let mask = ffi::ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0 as libc::c_int;
+    // SAFETY: the caller vouches for the queue pair; both places are valid.
+    let asked = unsafe { ffi::ibv_query_qp(qp.as_ptr(), &raw mut attributes, mask, &raw mut made) };
+    check_result(asked, "can't ask the queue pair")?;
+    Ok(attributes.min_rnr_timer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
