@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use verbs3_config::{ConfigLayers, ProcessRole, ProcessSettings, RootSettings, load_config};
 
 use crate::logging;
+use crate::wiring::passed_sockets;
 
 /// Exit status for a configuration that can't be used; also clap's for a command line.
 pub const MISCONFIGURED: u8 = 2;
@@ -32,12 +33,14 @@ pub struct RunningProcess {
 }
 
 impl RunningProcess {
-    /// Tells that requests are served now: to the log, and to the file that was asked for.
+    /// Tells that requests are served now: to the log, and to the file that was asked for. Fails if
+    /// the service manager has passed a socket on which nothing is served.
     pub fn signal_ready(
         &self,
         listen: SocketAddr,
         admin: Option<SocketAddr>,
     ) -> anyhow::Result<()> {
+        passed_sockets::require_all_taken()?;
         tracing::info!(%listen, admin = admin.map(tracing::field::display), "serving");
         if let Some(path) = &self.ready_file {
             write_ready(path, listen, admin)

@@ -15,6 +15,7 @@ pub mod leased_worker;
 pub mod listen_endpoint;
 pub mod mounts;
 pub mod neighbourhood;
+pub mod passed_sockets;
 pub mod preload;
 pub mod preload_jobs;
 pub mod relay;

@@ -31,7 +31,7 @@ units=usr/lib/systemd/system docs=usr/share/doc/verbs3
 
 place "$BINARY" usr/bin/verbs3 755
 strip --strip-unneeded --remove-section=.comment --remove-section=.note "$tree/usr/bin/verbs3"
-for unit in verbs3@.service verbs3-etcd.service; do
+for unit in verbs3@.service verbs3-gateway.socket verbs3-etcd.service; do
     place "$ROOT/deploy/systemd/$unit" "$units/$unit"
     # What a package brings is not in /usr/local.
     sed -i 's|/usr/local/bin/verbs3|/usr/bin/verbs3|g' "$tree/$units/$unit"

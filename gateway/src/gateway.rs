@@ -1,5 +1,6 @@
 //! Owns the gateway as a whole: its parts, its tasks, start and shutdown. Does none of the work.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub struct GatewayService {
     lending: GatewayLending,
     front: Arc<GatewayFront>,
     registry: Registry,
+    /// Makes the gateway not ready.
+    leaving: CancellationToken,
     /// Ends the server's and the gateway's own tasks.
     stop: CancellationToken,
     /// Ends the admin endpoints. They outlive the rest, to report its shutdown.
@@ -231,6 +234,7 @@ impl GatewayService {
             forms,
             clock_skew_max: timeouts.clock_skew.0,
             shows_cache: settings.cache_headers,
+            is_leaving: AtomicBool::new(false),
             tracer: OnceLock::new(),
             cors,
             plain_reads,
@@ -252,6 +256,7 @@ impl GatewayService {
             lending,
             front,
             registry,
+            leaving: CancellationToken::new(),
             stop,
             stop_admin,
             tasks,
@@ -281,7 +286,7 @@ impl GatewayService {
     /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun. Stores
     /// are probed from now on, so that `/readyz` can tell of those that are silent.
     pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<ReadinessCheck>) {
-        readiness.push(ReadinessCheck::until_shutdown(self.stop.clone()));
+        readiness.push(ReadinessCheck::until_shutdown(self.leaving.clone()));
         let (settings, tasks) = (&self.store_probe, &self.admin_tasks);
         readiness.push(start_store_probes(&self.mounts, settings, tasks, &self.stop_admin));
         let (registry, stop) = (self.registry.clone(), self.stop_admin.clone());
@@ -290,12 +295,15 @@ impl GatewayService {
         self.admin_tasks.spawn(admin.serve_endpoints(socket));
     }
 
-    /// Accepts no more connections, and lets requests under way end for up to `drain_max`. The
-    /// tier's client waits for the reports of abandoned writes.
+    /// Lets clients leave in order, then accepts no more connections, and lets requests under way
+    /// end, all for up to `drain_max`. The tier's client waits for the reports of abandoned writes.
     pub async fn shutdown(&self, drain_max: Duration) {
-        self.stop.cancel();
         let until = Instant::now() + drain_max;
-        tokio::join!(self.server.drain_requests(drain_max), self.lending.drain_reads(drain_max),);
+        self.leaving.cancel();
+        self.server.take_leave(drain_max).await;
+        self.stop.cancel();
+        let left = until.saturating_duration_since(Instant::now());
+        tokio::join!(self.server.drain_requests(left), self.lending.drain_reads(left));
         self.tasks.close();
         let until = until.max(Instant::now() + TASKS_END_MIN);
         if timeout_at(until, self.tasks.wait()).await.is_err() {

@@ -222,6 +222,11 @@ pub struct GatewayTimeoutsSettings {
     /// Between two pieces of a request's body.
     #[setting(default = "1m", range = "1s"..="1h")]
     pub body_idle: TimePeriod,
+    /// After SIGTERM, for clients to leave in order: connections and requests are still taken, and
+    /// each answer of HTTP/1.1 ends its connection. It is over once no client is connected; then
+    /// nothing new is taken. Part of `process.drain_for`; `"0"`: none.
+    #[setting(default = "1s", range = "0"..="1m")]
+    pub farewell: TimePeriod,
     /// For a client that does not read its answer.
     #[setting(default = "1m", range = "1s"..="1h")]
     pub write_stall: TimePeriod,

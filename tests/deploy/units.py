@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Starts the units of deploy/systemd by a systemd of their own, which is the first process of namespaces over a copy of this machine's
-files: coordinator, worker and gateway over an etcd with certificates. Reads and writes through the gateway, and looks at what the
-units have left their processes.
+files: coordinator, worker and gateway over an etcd with certificates. Reads and writes through the gateway, restarts it under
+readers, and looks at what the units have left their processes.
 
     units.py VERBS3 ETCD DIR     as root
 
@@ -40,6 +40,39 @@ for _ in range(2):
     answer = client.get_object(Bucket="demo", Key="units")
     assert answer["Body"].read() == body
 print(answer["ResponseMetadata"]["HTTPHeaders"]["x-verbs3-transport"])
+"""
+
+# Each request is tried once: over connections that are kept, by hurried readers and by ones with pauses, and over one of its own.
+READERS = """\
+import boto3, http.client, subprocess, threading, time
+from botocore.config import Config
+client = boto3.client("s3", endpoint_url="http://127.0.0.1:9000", aws_access_key_id="CLIENT", aws_secret_access_key="a-secret-of-a-client",
+                      region_name="us-east-1", config=Config(signature_version="s3v4", s3={"addressing_style": "path"}))
+body = client.get_object(Bucket="demo", Key="units")["Body"].read()
+path = client.generate_presigned_url("get_object", Params={"Bucket": "demo", "Key": "units"}).split(":9000")[1]
+over, failed, whole = threading.Event(), [], []
+def read(is_kept, pause):
+    line = http.client.HTTPConnection("127.0.0.1", 9000, timeout=60)
+    while not over.is_set():
+        try:
+            line.request("GET", path, headers={} if is_kept else {"connection": "close"})
+            answer = line.getresponse()
+            (whole if (answer.status, answer.read()) == (200, body) else failed).append(answer.status)
+        except Exception as error:
+            failed.append(repr(error))
+            line.close()
+        time.sleep(pause)
+readers = [threading.Thread(target=read, args=how) for how in ((True, 0.01), (True, 0.01), (True, 0.4), (False, 0.01), (False, 0.05))]
+for reader in readers:
+    reader.start()
+for _ in range(3):
+    time.sleep(1)
+    subprocess.run(["systemctl", "restart", "verbs3@gateway.service"], check=True)
+time.sleep(1)
+over.set()
+for reader in readers:
+    reader.join()
+print(len(whole), "whole reads;", *failed[:5])
 """
 
 # Within the namespaces; systemd takes the place of this shell.
@@ -210,6 +243,7 @@ def main(verbs3: Path, etcd: Path, folder: Path) -> list[str]:
         keys = f"[default]\naws_access_key_id = {identity['access_key']}\naws_secret_access_key = {identity['secret_key']}"
         machine.run("sh", "-c", f"printf '%s\\n' '{keys}' >/etc/verbs3/credentials")
         units = ["verbs3-etcd.service", *(f"verbs3@{role}.service" for role in ROLES)]
+        start(machine, "verbs3-gateway.socket")
         for unit in units:
             start(machine, unit)
         machine.wait("the gateway", lambda: machine.run("curl", "-sf", "http://127.0.0.1:9001/readyz")[0] == 0)
@@ -217,6 +251,10 @@ def main(verbs3: Path, etcd: Path, folder: Path) -> list[str]:
         status, said = machine.run(sys.executable, "-c", CLIENT)
         if (status, said) != (0, "shm"):
             wrong.append(f"a client of the gateway: {status}: {said}")
+        status, said = machine.run(sys.executable, "-c", READERS)
+        print(f"units: three restarts of the gateway: {said}")
+        if status != 0 or not re.fullmatch(r"[1-9][0-9]+ whole reads;", said):
+            wrong.append(f"restarts of the gateway are noticed: {status}: {said}")
         for unit in units:
             wrong += left(machine, unit)
         # The drop-in's drain; nobody is there to take over, so the end comes at once.

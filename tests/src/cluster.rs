@@ -249,6 +249,8 @@ fn spawn(
     let _ = fs::remove_file(&file);
     let mut command = Command::new(binary()?);
     command
+        // Clients of a test stay connected until its end; nobody waits for them to leave.
+        .env("VERBS3_GATEWAY__TIMEOUTS__FAREWELL", "50ms")
         .envs(environment.iter().cloned())
         .arg(role)
         .arg("--config")

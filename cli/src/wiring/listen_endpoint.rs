@@ -12,6 +12,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use verbs3_rdma::rails::list_interfaces;
 
+use super::passed_sockets;
+
 /// Connections that the kernel may hold before they are accepted; `net.core.somaxconn` bounds it
 /// too.
 const BACKLOG: i32 = 1024;
@@ -31,7 +33,8 @@ impl<'a> ListenEndpoint<'a> {
         Self { address, address_setting, device: None, device_setting: "" }
     }
 
-    /// Listens, or says which setting to change. Needs a tokio runtime.
+    /// Listens, or says which setting to change. A socket that the service manager has passed for
+    /// this address is taken. Needs a tokio runtime.
     pub fn open_listener(&self) -> anyhow::Result<TcpListener> {
         let Self { address, address_setting, .. } = self;
         let wrong = || {
@@ -40,6 +43,11 @@ impl<'a> ListenEndpoint<'a> {
                 host? ({address_setting})"
             )
         };
+        if let Some(passed) = passed_sockets::take_passed_socket(*address) {
+            self.bind_device(&passed)?;
+            passed.set_nonblocking(true).with_context(wrong)?;
+            return TcpListener::from_std(passed.into()).with_context(wrong);
+        }
         let socket = Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))
             .with_context(wrong)?;
         self.bind_device(&socket)?;

@@ -2,7 +2,7 @@
 //! strangers' requests, the request's id, and the headers that every answer carries. Replaces s3s's
 //! answer where the UFS gave one, or a body was refused. Spawns nothing.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,8 @@ pub(crate) struct GatewayFront {
     pub clock_skew_max: Duration,
     /// False where clients must not learn what the cache did.
     pub shows_cache: bool,
+    /// The gateway is about to stop: each answer of HTTP/1.1 ends its connection.
+    pub is_leaving: AtomicBool,
     /// Set before the first request where requests are traced.
     pub tracer: OnceLock<Arc<RequestTracer>>,
     pub cors: Arc<CorsResponder>,
@@ -133,7 +135,9 @@ impl GatewayFront {
         self.complete_answer(&mut response, &mut ending);
         // A client that expects 100 Continue may take another answer for the next request's.
         // botocore does, and then waits for a minute. Closing the connection gives it a new one.
-        if unasked || (expects && ending.status >= 400) {
+        let is_spoiled = unasked || (expects && ending.status >= 400);
+        let ends_connection = is_spoiled || self.is_leaving.load(Ordering::Relaxed);
+        if ends_connection && version < Version::HTTP_2 {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         let (mut parts, mut body) = response.into_parts();

@@ -1,5 +1,6 @@
 //! Owns listeners and connections: sockets, the bounds on connections, handshakes, and the order of
-//! a shutdown. First no new connections; then requests under way end; then the rest is cut.
+//! a shutdown. First each answer ends its connection; then nothing new is taken; then requests under
+//! way end; then the rest is cut.
 //!
 //! A caller is a stranger until one of its signatures holds. Strangers have a deadline that nothing
 //! renews, and give way when places are needed (`verbs3_doors`).
@@ -7,6 +8,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Request;
@@ -47,6 +49,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const STREAMS_MAX: u32 = 256;
 /// Longest wait of a newcomer for the place of a connection that ends.
 const DISPLACE_MAX: Duration = Duration::from_secs(1);
+/// Pause between two looks whether clients are still connected.
+const LEAVE_PAUSE: Duration = Duration::from_millis(10);
 /// Longest wait for an idle client to learn that its connection ends.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
 
@@ -121,6 +125,7 @@ struct HttpServerInner {
     download_min: RateMin,
     /// Connections, and requests that are answered elsewhere.
     tasks: TaskTracker,
+    farewell_max: Duration,
     /// Ends the acceptance of connections and requests.
     stop: CancellationToken,
     /// Ends all connections.
@@ -174,6 +179,7 @@ impl HttpServer {
             stall_max: timeouts.write_stall.0,
             download_min: settings.download_rate_min(),
             tasks: TaskTracker::new(),
+            farewell_max: timeouts.farewell.0,
             stop,
             cut: CancellationToken::new(),
         };
@@ -193,6 +199,20 @@ impl HttpServer {
             shared.tasks.spawn(tls.clone().follow_files(count_reload, shared.stop.clone()));
         }
         self.0.tasks.spawn(async move { accept_connections(listener, shared).await });
+    }
+
+    /// Lets clients leave in order: whoever comes is served, and each answer of HTTP/1.1 ends its
+    /// connection. So no request crosses the end of a connection that was idle. Returns once no
+    /// client is connected, or after the configured time, at most `drain_max`.
+    pub async fn take_leave(&self, drain_max: Duration) {
+        let HttpServerInner { front, farewell_max, .. } = &*self.0;
+        front.is_leaving.store(true, Ordering::Relaxed);
+        let are_gone = async {
+            while front.metrics.connections.get() > 0 {
+                tokio::time::sleep(LEAVE_PAUSE).await;
+            }
+        };
+        let _ = timeout(drain_max.min(*farewell_max), are_gone).await;
     }
 
     /// Waits for requests under way; cuts what is left after `drain_max`. The stop token must have

@@ -174,6 +174,43 @@ async fn a_shutdown_lets_requests_under_way_end() {
     assert!(stage.visible("data", "x").await);
 }
 
+#[tokio::test]
+async fn a_gateway_that_is_about_to_stop_serves_whoever_comes_and_ends_each_connection() {
+    let stage = Stage::start_with(|setup| {
+        setup.settings.timeouts.farewell = TimePeriod(Duration::from_secs(60));
+    })
+    .await;
+    let (head, _) = Request::new("GET", "/").signed(&stage.host());
+    let ask = async |socket: &mut TcpStream| {
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"</ListAllMyBucketsResult>") {
+            assert!(socket.read_buf(&mut answer).await.unwrap() > 0, "the connection has ended");
+        }
+        String::from_utf8(answer).unwrap().to_lowercase()
+    };
+    let idle = TcpStream::connect(stage.address).await.unwrap();
+    let mut kept = TcpStream::connect(stage.address).await.unwrap();
+    assert!(!ask(&mut kept).await.contains("connection: close"));
+    let leaving = async {
+        // It has been idle, and is not ended under the request.
+        let mut answer = ask(&mut kept).await;
+        while !answer.contains("connection: close") {
+            answer = ask(&mut kept).await;
+        }
+        assert_eq!(kept.read(&mut [0]).await.unwrap(), 0);
+        let mut late = TcpStream::connect(stage.address).await.unwrap();
+        assert!(ask(&mut late).await.contains("connection: close"));
+        drop(idle);
+    };
+    // Over once nobody is connected, long before its time.
+    let shutdown = stage.gateway.shutdown(Duration::from_secs(120));
+    tokio::time::timeout(Duration::from_secs(50), async { tokio::join!(shutdown, leaving) })
+        .await
+        .expect("the farewell ends");
+    assert!(TcpStream::connect(stage.address).await.is_err());
+}
+
 /// A store that never answers.
 struct Silent;
 
