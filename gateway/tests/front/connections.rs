@@ -181,6 +181,7 @@ async fn a_gateway_that_is_about_to_stop_serves_whoever_comes_and_ends_each_conn
     })
     .await;
     let (head, _) = Request::new("GET", "/").signed(&stage.host());
+    let head = head.replace("connection: close\r\n", "");
     let ask = async |socket: &mut TcpStream| {
         socket.write_all(head.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
