@@ -69,6 +69,11 @@ impl ConnectionCaller {
         }
     }
 
+    /// Returns whether a signature has held over the connection.
+    pub fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
+    }
+
     /// Returns when a connection without a request has to end, and why.
     pub async fn wait_for_farewell(&self, idle_max: Duration) -> ConnectionCut {
         tokio::select! {
@@ -121,7 +126,7 @@ impl ConnectionCaller {
 
 impl Drop for ConnectionCaller {
     fn drop(&mut self) {
-        if !self.proven.load(Ordering::Relaxed) {
+        if !self.is_proven() {
             self.unproven.dec();
         }
         if let Some(number) = self.known_number.get() {

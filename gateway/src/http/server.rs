@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -51,6 +52,11 @@ const STREAMS_MAX: u32 = 256;
 const DISPLACE_MAX: Duration = Duration::from_secs(1);
 /// Pause between two looks whether clients are still connected.
 const LEAVE_PAUSE: Duration = Duration::from_millis(10);
+/// Longest wait, in a shutdown, for the first request of a connection that was accepted late.
+const FIRST_REQUEST_MAX: Duration = Duration::from_secs(1);
+/// Most connections that are accepted once a shutdown has begun: those that the kernel has made
+/// already, and which it would reset.
+const LATE_CONNECTIONS_MAX: usize = 1024;
 /// Longest wait for an idle client to learn that its connection ends.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
 
@@ -229,11 +235,25 @@ impl HttpServer {
 }
 
 async fn accept_connections(listener: HttpListener, shared: Arc<HttpServerInner>) {
-    while let Some(accepted) = shared.stop.run_until_cancelled(listener.socket.accept()).await {
+    let mut late = 0;
+    loop {
+        let accepting = shared.stop.run_until_cancelled(listener.socket.accept());
+        let accepted = match accepting.await {
+            Some(accepted) => accepted,
+            None if late == LATE_CONNECTIONS_MAX => return,
+            None => {
+                late += 1;
+                let Some(accepted) = listener.socket.accept().now_or_never() else { return };
+                accepted
+            }
+        };
         let (socket, address) = match accepted {
             Ok((socket, address)) => (socket, address.ip()),
             Err(error) => {
                 warn!(%error, "a connection could not be accepted");
+                if shared.stop.is_cancelled() {
+                    return;
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -385,8 +405,18 @@ async fn serve_requests<S>(
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
         () = shared.stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            Some(connection.await)
+            let ended = match caller.is_proven() {
+                true => None,
+                // Its request may be on its way. The answer ends the connection.
+                false => timeout(FIRST_REQUEST_MAX, connection.as_mut()).await.ok(),
+            };
+            match ended {
+                Some(ended) => Some(ended),
+                None => {
+                    connection.as_mut().graceful_shutdown();
+                    Some(connection.await)
+                }
+            }
         }
         why = caller.wait_for_farewell(shared.idle_max) => {
             shared.front.metrics.connections_cut[why].inc();
