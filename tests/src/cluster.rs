@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::process::{self, START_WITHIN, binary, ready};
 use crate::proxy::Proxy;
 use crate::relay::Relay;
+use crate::trust::{NAME_MARK, TestIssuer, TrustFiles};
 
 /// Where maps change, attributes are leased as soon as they are known: a lease that outlives a
 /// write shows in every history.
@@ -44,6 +45,8 @@ pub struct Cluster {
     pub(crate) store: Store,
     pub(crate) proxy: Option<Proxy>,
     pub(crate) relays: Vec<Relay>,
+    /// Who made the certificates of the processes, in a cluster that has some.
+    pub(crate) issuer: Option<TestIssuer>,
     pub(crate) environment: Vec<(String, String)>,
     /// What all processes are configured with, and what workers are besides.
     pub(crate) shared: String,
@@ -145,9 +148,29 @@ impl Cluster {
         self.serves(name).await
     }
 
-    /// Runs `verbs3 WORDS --config …` of the coordinator, and gives its status and what it printed.
+    /// What the process called `name` proves itself by, in a cluster that is
+    /// [`ClusterBuilder::certified`].
+    pub fn trust_files(&self, name: &str) -> TrustFiles {
+        TrustFiles::of_process(self.folder.path(), name)
+    }
+
+    /// Hands out who made the certificates. Processes that are added later get none.
+    pub fn take_issuer(&mut self) -> Option<TestIssuer> {
+        self.issuer.take()
+    }
+
+    /// Runs `verbs3 WORDS --config …` of the coordinator, or of an operator, and gives its status and what it printed.
     pub async fn command(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
         process::command(self.folder.path(), words).await
+    }
+
+    /// The same with the configuration, and so the certificate, of the process `name`.
+    pub async fn command_as(
+        &self,
+        name: &str,
+        words: &[&str],
+    ) -> anyhow::Result<(Option<i32>, String)> {
+        process::command_as(self.folder.path(), name, words).await
     }
 
     /// Waits until `verbs3 status` shows `wanted`, all of it.
@@ -219,9 +242,18 @@ impl Cluster {
         )
     }
 
-    pub(crate) fn launch(&mut self, name: &str, config: &str) -> anyhow::Result<()> {
+    /// Writes the configuration of the process `name`, and the files that it proves itself by.
+    pub(crate) fn write_config(&self, name: &str, config: &str) -> anyhow::Result<PathBuf> {
+        if let Some(issuer) = self.issuer.as_ref().filter(|_| name != "store") {
+            self.trust_files(name).make_all(issuer)?;
+        }
         let path = self.folder.path().join(format!("{name}.toml"));
-        fs::write(&path, config)?;
+        fs::write(&path, config.replace(NAME_MARK, name))?;
+        Ok(path)
+    }
+
+    pub(crate) fn launch(&mut self, name: &str, config: &str) -> anyhow::Result<()> {
+        let path = self.write_config(name, config)?;
         let environment = if name == "store" { &[][..] } else { &self.environment[..] };
         let child = spawn(&path, name, self.folder.path(), environment)?;
         self.processes.push((name.to_owned(), child));

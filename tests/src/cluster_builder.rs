@@ -12,6 +12,7 @@ use crate::cluster::{
 use crate::failure;
 use crate::proxy::Proxy;
 use crate::relay::Relay;
+use crate::trust::{self, TestIssuer};
 
 /// What to start.
 pub struct ClusterBuilder {
@@ -22,6 +23,7 @@ pub struct ClusterBuilder {
     faulty_store: bool,
     relayed_workers: bool,
     coordinated: bool,
+    certified: bool,
     lease: &'static str,
     move_for: &'static str,
     settings: [String; 5],
@@ -50,6 +52,7 @@ impl Default for ClusterBuilder {
             faulty_store: false,
             relayed_workers: false,
             coordinated: false,
+            certified: false,
             lease: "1s",
             move_for: "0",
             settings: Default::default(),
@@ -112,6 +115,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// Coordinated, and every process has a node certificate, and the secret in a file:
+    /// [`Cluster::trust_files`].
+    pub fn certified(mut self) -> Self {
+        self.certified = true;
+        self.coordinated()
+    }
+
     /// Other leases of a cluster that is [`ClusterBuilder::coordinated`].
     pub fn lease(mut self, lease: &'static str) -> Self {
         self.lease = lease;
@@ -157,6 +167,7 @@ impl ClusterBuilder {
             store,
             proxy: None,
             relays: Vec::new(),
+            issuer: self.certified.then(TestIssuer::new),
             environment: self.environment.clone(),
             shared: String::new(),
             worker_settings: format!(
@@ -220,8 +231,12 @@ impl ClusterBuilder {
 
     async fn start_coordinator(&self, cluster: &mut Cluster) -> anyhow::Result<()> {
         let address = free_address()?;
-        cluster.shared =
-            self.shared_config(cluster, &format!("coordinators = [\"http://{address}\"]\n"), &[]);
+        let scheme = if self.certified { "https" } else { "http" };
+        let coordinators = format!("coordinators = [\"{scheme}://{address}\"]\n");
+        cluster.shared = self.shared_config(cluster, &coordinators, &[]);
+        if self.certified {
+            cluster.write_config(trust::OPERATOR, &cluster.shared)?;
+        }
         let folder = cluster.folder.path().join("coordinator");
         let section = format!(
             "[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nlease = \"{}\"\nleadership = \"2s\"\nmove_for = \"{}\"\n\
@@ -245,8 +260,12 @@ impl ClusterBuilder {
         let store = &cluster.store;
         // No test changes the list of a cluster that lives.
         let fixed = if workers.is_empty() { "" } else { "workers_fixed = true" };
+        let trust = match self.certified {
+            true => trust::trust_settings(cluster.folder.path()),
+            false => format!("secret = \"{CLUSTER_SECRET}\"\n"),
+        };
         let mut text = format!(
-            "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\n{coordinators}{fixed}\n\
+            "[cluster]\nname = \"tests\"\n{trust}{coordinators}{fixed}\n\
              [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"{}\"\n\
              credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n{}\n\
              [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"{}\"\nabsence_ttl = \

@@ -185,7 +185,8 @@ impl History {
         self.summary()
     }
 
-    fn summary(&self) -> Summary {
+    /// Says what has happened so far.
+    pub fn summary(&self) -> Summary {
         let Counts { failed, reads, cut, cut_unchanged, past_end, refused } = &*self.counts;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let begun: u64 = self.keys.iter().map(|key| load(&key.begun)).sum();

@@ -18,6 +18,7 @@ pub mod relay;
 pub mod seed;
 pub mod spread;
 pub mod starved;
+pub mod trust;
 
 pub use cluster::{Cluster, Gateway};
 pub use cluster_builder::{ClusterBuilder, Section};

@@ -10,6 +10,8 @@ use anyhow::{Context, ensure};
 use aws_sdk_s3::primitives::{DateTime, DateTimeFormat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::trust::OPERATOR;
+
 /// How long a process may take to answer after its start. Generous: the machine may be busy with
 /// other tests.
 pub(crate) const START_WITHIN: Duration = Duration::from_secs(180);
@@ -82,25 +84,37 @@ pub(crate) fn tell_end_of_log(folder: &Path, name: &str) {
     tail.iter().rev().for_each(|line| eprintln!("{line}"));
 }
 
-/// Runs `verbs3 WORDS --config …` of the first coordinator, and gives its status and what it
-/// printed.
+/// Runs `verbs3 WORDS --config …` of the first coordinator, or of the operator if there is one, and
+/// gives its status and what it printed.
 pub(crate) async fn command(
     folder: &Path,
     words: &[&str],
 ) -> anyhow::Result<(Option<i32>, String)> {
-    let output = self::words(folder, words)?.output().await?;
+    let operator = folder.join(format!("{OPERATOR}.toml"));
+    let name = if operator.exists() { OPERATOR } else { "coordinator-0" };
+    command_as(folder, name, words).await
+}
+
+/// The same with the configuration of the process `name`.
+pub(crate) async fn command_as(
+    folder: &Path,
+    name: &str,
+    words: &[&str],
+) -> anyhow::Result<(Option<i32>, String)> {
+    let output = self::words(folder, name, words)?.output().await?;
     let text = [output.stdout, output.stderr].concat();
     Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// `verbs3 WORDS --config …` of the first coordinator.
-pub(crate) fn words(folder: &Path, words: &[&str]) -> anyhow::Result<tokio::process::Command> {
+/// `verbs3 WORDS --config …` of the process `name`.
+pub(crate) fn words(
+    folder: &Path,
+    name: &str,
+    words: &[&str],
+) -> anyhow::Result<tokio::process::Command> {
     let mut command = tokio::process::Command::new(binary()?);
-    command
-        .args(words)
-        .arg("--config")
-        .arg(folder.join("coordinator-0.toml"))
-        .stdin(std::process::Stdio::null());
+    let config = folder.join(format!("{name}.toml"));
+    command.args(words).arg("--config").arg(config).stdin(std::process::Stdio::null());
     Ok(command)
 }
 

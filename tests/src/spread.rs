@@ -384,7 +384,7 @@ impl Spread {
     /// Begins `verbs3 WORDS --config …` as [`Spread::command`] does, without waiting for it. Killed
     /// when it is dropped.
     pub fn begin(&self, words: &[&str]) -> anyhow::Result<tokio::process::Child> {
-        let mut command = process::words(self.folder.path(), words)?;
+        let mut command = process::words(self.folder.path(), "coordinator-0", words)?;
         Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?)
     }
 
