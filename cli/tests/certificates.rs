@@ -262,9 +262,10 @@ async fn a_cluster_with_certificates_serves_and_changes_its_secret() {
         assert!(began.elapsed() < WITHIN, "{head}");
     }
 
-    // Operators alone drain; nobody starts under another's certificate.
-    let refused = bed.command("gpu-01", &["worker", "drain", "gpu-01"]).unwrap_err();
-    assert!(refused.contains("worker/gpu-01 may not ask drain"), "{refused}");
+    // Operators alone undo a drain; nobody starts under another's certificate.
+    bed.command("gpu-01", &["worker", "drain", "gpu-01"]).unwrap();
+    let refused = bed.command("gpu-01", &["worker", "undrain", "gpu-01"]).unwrap_err();
+    assert!(refused.contains("worker/gpu-01 may not ask undrain"), "{refused}");
     bed.command("alice", &["worker", "drain", "gpu-01"]).unwrap();
     bed.command("alice", &["worker", "undrain", "gpu-01"]).unwrap();
     let file = bed.write_config("worker", "alice");

@@ -23,7 +23,7 @@ import render  # noqa: E402 # where it is
 
 NODE, CLUSTER = "gpu-01", "train"
 SECRET = "a secret of the files' test, long enough"
-VALUES = ["--set", f"settings.cluster.name={CLUSTER}", "--set", "nodes.worker.drainFor=", "--set", "console.enabled=true",
+VALUES = ["--set", f"settings.cluster.name={CLUSTER}", "--set", "console.enabled=true",
           "--set", "tls.gateway.enabled=true", "--set", "tls.gateway.certManager=true", "--set", "tls.gateway.issuer.name=clients",
           "--set", "tls.cluster.enabled=true", "--set", "tls.cluster.certManager=true", "--set", "tls.cluster.issuer.name=nodes"]
 USAGES = {"server auth": "serverAuth", "client auth": "clientAuth"}

@@ -57,13 +57,14 @@ def used(node: Node, by_role: dict[str, Container], authority: Path) -> list[str
         place = led_to(url)
         if place is not None:
             wrong.append(f"{url} is answered without TLS: {place}")
-    # The chart's reason for no preStop: should this be allowed one day, the chart may drain again.
+    # By the worker's own certificate. It is the only worker, and the coordinators say so.
     worker = by_role["worker"]
-    status, said = node.run(worker, ["verbs3", "worker", "drain", NODE, *CONFIG])
-    if status != 1 or f"worker/{NODE} may not ask drain" not in said:
-        wrong.append(f"drain by a worker's certificate: {status}: {said}")
-    if worker.stop:
-        wrong.append(f"the worker's preStop is {worker.stop}")
+    status, said = node.run(worker, worker.stop)
+    if status != 1 or "no other worker is there to take them" not in said:
+        wrong.append(f"preStop of the worker: {status}: {said}")
+    status, said = node.run(worker, ["verbs3", "worker", "drain", "another", *CONFIG])
+    if status != 1 or f"worker/{NODE} may not speak as worker another" not in said:
+        wrong.append(f"drain of another worker: {status}: {said}")
     status, said = node.run(by_role["coordinator"], ["verbs3", "status", *CONFIG])
     if "coordinator/coordinators may not ask cluster" not in said:
         wrong.append(f"status by a coordinator's certificate: {status}: {said}")

@@ -26,7 +26,7 @@ import render  # noqa: E402 # where it is
 
 DIGEST = "sha256:" + "1" * 64
 JOBS = ["--set", "acceptance.enabled=true", "--set", "acceptance.fabric.server=gpu-01", "--set", "acceptance.fabric.client=gpu-02"]
-CERTIFIED = ["--set", "tls.cluster.enabled=true", "--set", "nodes.worker.drainFor="]
+CERTIFIED = ["--set", "tls.cluster.enabled=true"]
 ISSUED = ["--set", "tls.cluster.certManager=true", "--set", "tls.cluster.issuer.name=nodes", "--set", "tls.gateway.enabled=true",
           "--set", "tls.gateway.certManager=true", "--set", "tls.gateway.issuer.name=clients", "--set", "tls.gateway.issuer.kind=ClusterIssuer"]
 # Beside the overlays: what no overlay sets. A name, values, and what has to be in the result.
@@ -46,7 +46,7 @@ VARIANTS = [
     ("webhook", ["--set", "webhook.enabled=true", "--set", "webhook.tls.caBundle=Q0E="], ["kind: MutatingWebhookConfiguration", "caBundle: Q0E=", "args: [webhook,"]),
     ("webhook by cert-manager", ["--set", "webhook.enabled=true", "--set", "webhook.tls.certManager=true"], ["kind: Certificate", "cert-manager.io/inject-ca-from"]),
     ("HTTPS for clients", ["--set", "tls.gateway.enabled=true", "--set", "tls.gateway.secret=s3"], ["secretName: s3,", 'certificate = "/etc/verbs3-gateway/tls.crt"']),
-    ("certificates of processes", CERTIFIED, ['mode = "require"', "path: /etc/verbs3-cluster, type: Directory", "value: https://$(POD_NAME)"]),
+    ("certificates of processes", CERTIFIED, ['mode = "require"', "exec verbs3 worker drain", "path: /etc/verbs3-cluster, type: Directory", "value: https://$(POD_NAME)"]),
     ("certificates that are on their way", ["--set", "tls.cluster.enabled=true", "--set", "tls.cluster.mode=accept"], ['mode = "accept"', "value: http://$(POD_NAME)"]),
     ("certificates by cert-manager", [*CERTIFIED, *ISSUED, *JOBS], ["verbs3://verbs3/gateway/gateways", "verbs3://verbs3/coordinator/coordinators", "kind: ClusterIssuer"]),
     ("console", ["--set", "console.enabled=true"], ["secretName: verbs3-console,", 'users = "/etc/verbs3-console/console-users.toml"']),
@@ -71,7 +71,6 @@ REFUSED = [
     (["--set", "coordinators.replicas=2"], "coordinators/replicas"),
     (["--set", "nodes.worker.startSeconds=30"], "nodes/worker/startSeconds"),
     (["--set", "priorityClass.value=2000000000"], "priorityClass/value"),
-    (["--set", "tls.cluster.enabled=true"], "may not drain"),
     ([*CERTIFIED, "--set", "tls.cluster.certManager=true"], "tls.cluster.issuer.name"),
     (["--set", "tls.gateway.enabled=true", "--set", "tls.gateway.certManager=true"], "tls.gateway.issuer.name"),
     (["--set", "tls.gateway.enabled=true", "--set", "controller.enabled=true"], "controller.endpoint"),

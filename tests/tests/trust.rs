@@ -252,6 +252,37 @@ async fn the_ca_changes_under_load_and_no_request_fails() {
     bed.end_load().await.stop().await.unwrap();
 }
 
+/// `preStop` and `ExecStop` have the files of their worker, and no operator's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_drains_itself_and_nobody_else_by_its_certificate() {
+    let mut cluster = Cluster::builder().certified().workers(2).start().await.unwrap();
+    let drain = ["worker", "drain", "worker-0", "--wait=2m"];
+    for (node, reason) in [
+        ("worker-1", "worker/worker-1 may not speak as worker worker-0"),
+        ("gateway-0", "gateway/gateway-0 may not ask drain"),
+        ("coordinator-0", "coordinator/coordinator-0 may not ask drain"),
+    ] {
+        let (status, said) = cluster.command_as(node, &drain).await.unwrap();
+        assert!(status == Some(1) && said.contains(reason), "{node}: {status:?}: {said}");
+    }
+    cluster.status_shows(&ALL_SERVE).await.unwrap();
+
+    let (status, said) = cluster.command_as("worker-0", &drain).await.unwrap();
+    assert!(status == Some(0) && said.contains("may be stopped"), "{status:?}: {said}");
+    let log = cluster.log("coordinator-0");
+    let audited = |line: &&str| line.contains("verbs3::audit") && line.contains("\"drain\"");
+    let lines: Vec<&str> = log.lines().filter(audited).collect();
+    assert!(lines.iter().any(|line| line.contains("\"who\":\"worker/worker-0\"")), "{lines:#?}");
+    // A drain may be an operator's, so no worker takes it back.
+    let undrain = ["worker", "undrain", "worker-0"];
+    assert_eq!(cluster.command_as("worker-0", &undrain).await.unwrap().0, Some(1));
+
+    cluster.signal("worker-0", "-TERM").unwrap();
+    cluster.restart_and_wait("worker-0").await.unwrap();
+    cluster.status_shows(&ALL_SERVE).await.unwrap();
+    cluster.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_secret_changes_under_load_and_no_request_fails() {
     const NEW: &str = "0b1f1c5be6a1a37e1cf2d52ea5a33d4bcf10a9ba2b0a43f6f1dd21b0d6a2c998";

@@ -5,7 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use verbs3_coordinator_client::api::{ClusterView, DrainProgress, PREFIX, WorkerState};
+use verbs3_coordinator_client::api::{
+    DrainProgress, PREFIX, WorkerDrainView, WorkerState, escape_path_segment,
+};
 use verbs3_coordinator_client::{AskError, CoordinatorClient};
 
 /// How often it is asked how far the worker is, and said.
@@ -30,14 +32,15 @@ pub async fn until_drained(
     id: &str,
     within: Duration,
 ) -> Result<Result<(), String>, AskError> {
-    let path = format!("{PREFIX}/cluster");
+    // A worker may ask this of itself; the whole cluster is for operators.
+    let path = format!("{PREFIX}/workers/{}/drain", escape_path_segment(id));
     let began = Instant::now();
     let (mut heard, mut said) = (began, None::<Instant>);
     loop {
-        let standing = match client.get::<ClusterView>(&path, Duration::ZERO).await {
+        let standing = match client.get::<WorkerDrainView>(&path, Duration::ZERO).await {
             Ok(Some(view)) => {
                 heard = Instant::now();
-                judge_drain(&view, id)
+                judge_drain(view)
             }
             Ok(None) => DrainStanding::Busy("is not spoken of".to_owned()),
             Err(AskError::Away(reason)) if heard.elapsed() < AWAY_MAX => {
@@ -64,12 +67,10 @@ pub async fn until_drained(
     }
 }
 
-fn judge_drain(view: &ClusterView, id: &str) -> DrainStanding {
-    let Some(worker) = view.workers.iter().find(|worker| worker.id.0 == id) else {
+fn judge_drain(WorkerDrainView { worker, has_takers }: WorkerDrainView) -> DrainStanding {
+    let Some(worker) = worker else {
         return DrainStanding::Hopeless("has left before it was drained".to_owned());
     };
-    let others = view.workers.iter().filter(|other| other.id != worker.id);
-    let takes = |state| matches!(state, WorkerState::Serving | WorkerState::Joining);
     match worker.state {
         _ if worker.drained => DrainStanding::Drained,
         WorkerState::Lost | WorkerState::Missing => {
@@ -84,7 +85,7 @@ fn judge_drain(view: &ClusterView, id: &str) -> DrainStanding {
             DrainStanding::Busy("is in no map yet".to_owned())
         }
         WorkerState::Draining if worker.slots > 0 => {
-            if !others.into_iter().any(|other| takes(other.state)) {
+            if !has_takers {
                 let why = "owns its slots on: no other worker is there to take them; start one, or \
                     stop it as it is";
                 return DrainStanding::Hopeless(why.to_owned());
@@ -107,8 +108,7 @@ fn judge_drain(view: &ClusterView, id: &str) -> DrainStanding {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use verbs3_coordinator_client::api::{PreloadView, WorkerView};
-    use verbs3_coordinator_client::hot_blocks::HotView;
+    use verbs3_coordinator_client::api::WorkerView;
     use verbs3_protocol::{Epoch, WorkerId};
 
     fn worker(id: &str, state: WorkerState, slots: u32) -> WorkerView {
@@ -129,22 +129,8 @@ mod tests {
         }
     }
 
-    fn view(workers: Vec<WorkerView>) -> ClusterView {
-        ClusterView {
-            name: "train".into(),
-            leader: None,
-            epoch: Epoch(1),
-            preparing: None,
-            replicas: 1,
-            workers,
-            hot: HotView::default(),
-            preload: PreloadView::default(),
-            findings: Vec::new(),
-        }
-    }
-
     fn of(workers: Vec<WorkerView>) -> String {
-        match judge_drain(&view(workers), "a") {
+        match judge_drain(WorkerDrainView::of_worker(&WorkerId("a".into()), workers)) {
             DrainStanding::Drained => "drained".to_owned(),
             DrainStanding::Busy(with) => format!("busy: {with}"),
             DrainStanding::Hopeless(why) => format!("hopeless: {why}"),

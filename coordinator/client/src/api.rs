@@ -21,8 +21,8 @@ pub use activity::{
     TenantActivity, TransportActivity,
 };
 pub use cluster_views::{
-    ClusterView, EpochPreparation, PlacementView, PreloadView, UnfinishedJob, WorkerState,
-    WorkerView,
+    ClusterView, EpochPreparation, PlacementView, PreloadView, UnfinishedJob, WorkerDrainView,
+    WorkerState, WorkerView,
 };
 
 /// Prefix of every path.

@@ -46,12 +46,19 @@ impl CoordinatorState {
     }
 
     async fn workers_view(&self) -> HandlerResult {
+        let workers = self.leader_workers().await?;
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &workers))
+    }
+
+    /// Returns the workers as the leader sees them. Fails where this coordinator does not lead.
+    pub(super) async fn leader_workers(&self) -> Result<Vec<WorkerView>, CoordinatorResponse> {
         let slots = self.published.count_owned_slots().await;
         let options = &self.options;
-        match self.as_leader(|cluster, now| {
+        let workers = self.as_leader(|cluster, now| {
             cluster.build_cluster_view(&options.name, &options.advertise, &slots, now).workers
-        }) {
-            Some(workers) => Ok(CoordinatorResponse::from_json(StatusCode::OK, &workers)),
+        });
+        match workers {
+            Some(workers) => Ok(workers),
             None => Err(self.not_leader().await),
         }
     }

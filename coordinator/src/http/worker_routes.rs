@@ -4,7 +4,7 @@ use futures::FutureExt;
 use http::StatusCode;
 use verbs3_certificates::NodeRole;
 use verbs3_coordinator_client::api::{
-    CoordinatorRefusal, CoordinatorRefusalKind, WorkerDeparture, WorkerLeaseGrant,
+    CoordinatorRefusal, CoordinatorRefusalKind, WorkerDeparture, WorkerDrainView, WorkerLeaseGrant,
     WorkerLeaseRenewal, WorkerRegistration,
 };
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
@@ -19,6 +19,9 @@ use crate::membership::{MembershipController, MembershipError};
 
 /// Who registers and renews: each under its own name.
 const WORKERS: &[NodeRole] = &[NodeRole::Worker];
+/// Who drains: operators, and a worker itself before it is stopped. So no operator's key has to lie
+/// on every host. A worker does not undo a drain: that may be an operator's.
+const DRAINERS: &[NodeRole] = &[NodeRole::Operator, NodeRole::Worker];
 
 pub(super) fn worker_routes() -> Vec<Route> {
     let done = "It is so";
@@ -55,12 +58,20 @@ pub(super) fn worker_routes() -> Vec<Route> {
         Route::post("drain", "/v1/workers/{id}/drain", |state, asked| {
             state.set_draining(asked, true).boxed()
         })
+        .asked_by(DRAINERS)
         .summary(
             "Take a worker's slots away, and have others take over what is hot; `drained` of the \
             worker says when it may be stopped",
         )
         .in_path("id", id)
         .answers_nothing(done),
+        Route::get("drain_view", "/v1/workers/{id}/drain", |state, asked| {
+            state.drain_view(asked).boxed()
+        })
+        .asked_by(DRAINERS)
+        .summary("How far the drain of a worker is")
+        .in_path("id", id)
+        .answers::<WorkerDrainView>(StatusCode::OK, "The worker, and whether others are there"),
         Route::post("undrain", "/v1/workers/{id}/undrain", |state, asked| {
             state.set_draining(asked, false).boxed()
         })
@@ -181,9 +192,17 @@ impl CoordinatorState {
 
     async fn set_draining(&self, asked: &CoordinatorRequest, draining: bool) -> HandlerResult {
         let id = worker_id(asked);
+        require_own_name(asked, &id)?;
         tracing::info!(worker = id.0, draining, "a worker is to be drained, or no more");
         self.change_membership(|cluster, _| cluster.set_draining(&id, draining)).await?;
         Ok(CoordinatorResponse::no_content())
+    }
+
+    async fn drain_view(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        let id = worker_id(asked);
+        require_own_name(asked, &id)?;
+        let view = WorkerDrainView::of_worker(&id, self.leader_workers().await?);
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
     }
 
     async fn forget_worker(&self, asked: &CoordinatorRequest) -> HandlerResult {

@@ -113,7 +113,8 @@ async fn each_role_asks_what_is_its_own() {
         ("POST", "/v1/workers", "-+-- -"),
         ("POST", "/v1/workers/a/renew", "-+-- -"),
         ("POST", "/v1/workers/a/leave", "-+-- -"),
-        ("POST", "/v1/workers/a/drain", "---- +"),
+        ("POST", "/v1/workers/a/drain", "-+-- +"),
+        ("GET", "/v1/workers/a/drain", "-+-- +"),
         ("POST", "/v1/workers/a/undrain", "---- +"),
         ("POST", "/v1/workers/a/relay", "+--- -"),
         ("DELETE", "/v1/workers/x", "---- +"),
@@ -233,7 +234,8 @@ async fn on_the_way_to_certificates_both_kinds_of_connections_are_taken() {
     };
     assert!(sees(&plain).await && sees(&stage.client("operator/alice")).await);
     // Who shows a certificate is held by its role.
-    assert_eq!(ask(&stage.client("worker/a"), "POST", "/v1/workers/a/drain").await, "Forbidden");
+    assert_eq!(ask(&stage.client("worker/a"), "POST", "/v1/workers/a/undrain").await, "Forbidden");
+    assert_eq!(ask(&stage.client("worker/b"), "POST", "/v1/workers/a/drain").await, "Forbidden");
     stage.running.coordinator.shutdown().await;
 }
 
@@ -286,6 +288,9 @@ async fn every_change_has_a_line_in_the_audit_log() {
     renew(&worker, "audited", Epoch(0), Epoch(0), Duration::ZERO).await.unwrap();
     assert_eq!(ask(&operator, "POST", "/v1/workers/audited/drain").await, "ok");
     assert_eq!(ask(&operator, "GET", "/v1/cluster").await, "ok");
+    assert_eq!(ask(&worker, "POST", "/v1/workers/audited/drain").await, "ok");
+    let other = stage.client("worker/audit-other");
+    assert_eq!(ask(&other, "POST", "/v1/workers/audited/drain").await, "Forbidden");
     assert_eq!(ask(&worker, "POST", "/v1/workers/audited/undrain").await, "Forbidden");
     assert_eq!(ask(&operator, "DELETE", "/v1/workers/nobody").await, "Unknown");
     let plain = stage.client_with(None, &stage.running.url.replace("https://", "http://"));
@@ -322,15 +327,17 @@ async fn every_change_has_a_line_in_the_audit_log() {
         [
             "INFO worker/audited register \"/v1/workers\" 200",
             "INFO operator/auditor drain \"/v1/workers/audited/drain\" 204",
+            "INFO worker/audited drain \"/v1/workers/audited/drain\" 204",
+            "WARN worker/audit-other drain \"/v1/workers/audited/drain\" 403",
             "WARN worker/audited undrain \"/v1/workers/audited/undrain\" 403",
             "INFO operator/auditor forget \"/v1/workers/nobody\" 404",
             "INFO the cluster secret preload_create \"/v1/preload\" 503",
         ]
     );
-    let job = &lines[4]["fields"];
+    let job = &lines[6]["fields"];
     assert_eq!(job["owner"], "\"audited\"");
     assert!(job["arguments"].as_str().unwrap().contains("s3://train/a"), "{job}");
-    assert!(lines[3]["fields"]["reason"].as_str().unwrap().contains("nobody"));
+    assert!(lines[5]["fields"]["reason"].as_str().unwrap().contains("nobody"));
 }
 
 /// A store at which nobody becomes leader, and that never says who is.

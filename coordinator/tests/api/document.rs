@@ -143,6 +143,7 @@ fn questions() -> Vec<Question> {
         ask("POST", "/v1/workers/{id}/renew", 200).with(renewal.clone()),
         ask("POST", "/v1/workers/{id}/renew", 404).at("/v1/workers/b/renew").with(renewal),
         ask("POST", "/v1/workers/{id}/relay", 200).with(relay),
+        ask("GET", "/v1/workers/{id}/drain", 200),
         ask("POST", "/v1/workers/{id}/drain", 204),
         ask("POST", "/v1/workers/{id}/undrain", 204),
         ask("POST", "/v1/workers/{id}/drain", 404).at("/v1/workers/b/drain"),

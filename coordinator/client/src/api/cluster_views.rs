@@ -41,6 +41,26 @@ pub struct WorkerView {
     pub drained: bool,
 }
 
+/// How far the drain of one worker is, as `GET /v1/workers/ID/drain` answers.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct WorkerDrainView {
+    /// `None`: no worker of this id is there.
+    pub worker: Option<WorkerView>,
+    /// Some other worker is there to take its slots.
+    pub has_takers: bool,
+}
+
+impl WorkerDrainView {
+    /// Picks the worker `id` out of all.
+    pub fn of_worker(id: &WorkerId, workers: Vec<WorkerView>) -> Self {
+        let (own, others): (Vec<_>, Vec<_>) =
+            workers.into_iter().partition(|worker| worker.id == *id);
+        let takes =
+            |other: &WorkerView| matches!(other.state, WorkerState::Serving | WorkerState::Joining);
+        Self { worker: own.into_iter().next(), has_takers: others.iter().any(takes) }
+    }
+}
+
 /// State of a worker in the leader's view; `GET /v1/workers` carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -140,10 +140,6 @@ capabilities: { drop: [ALL] }
 {{- if and $pool.hostNetwork $pool.rdma.networks -}}
 {{ fail "rdma.networks is for pods of the pod network: set hostNetwork to false" }}
 {{- end -}}
-{{- $cluster := $.Values.tls.cluster -}}
-{{- if and $cluster.enabled (ne $cluster.mode "accept") $pool.worker.drainFor -}}
-{{ fail "tls.cluster: a worker's certificate may not drain, so preStop would drain nothing; set nodes.worker.drainFor to \"\", and drain as an operator before roll-outs" }}
-{{- end -}}
 {{- $pools = append $pools $pool -}}
 {{- end -}}
 {{ $pools | toJson }}
