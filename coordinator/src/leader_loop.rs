@@ -104,15 +104,18 @@ impl CoordinatorState {
         let replicas = self.options.replicas;
         let (document, expect) = match found {
             Some((document, revision)) => (document, EntryPrecondition::Revision(revision)),
-            None => (ClusterDocument::new(first_epoch(), replicas), EntryPrecondition::Absent),
+            None => (ClusterDocument::new(Epoch(0), replicas), EntryPrecondition::Absent),
         };
-        let document = ClusterDocument { term: document.term + 1, ..document };
+        let found_highest = document.highest;
+        let document = document.begin_term(epoch_of_now());
         let revision = self.save_document(&document, expect, &leadership).await?;
         self.publish_document(&document);
         let settings = self.options.settings.clone();
         let (hot, renewed_every) = (settings.hot.clone(), settings.lease.0 / RENEWALS);
         let options = ClusterOptions { settings, replicas };
-        let cluster = MembershipController::new(options, document, self.clock.now());
+        let mut cluster = MembershipController::new(options, document, self.clock.now());
+        cluster.expect_lost_maps(found_highest);
+        cluster.hear_follower(self.published.current_map().epoch);
         let hot = HotBlockTable::new(hot, renewed_every, self.clock.now());
         // Of an earlier leadership: meanwhile others were told.
         self.activity.lock().begin_anew();
@@ -130,10 +133,15 @@ impl CoordinatorState {
     ) -> Result<(), ClusterStoreError> {
         loop {
             let now = self.clock.now();
-            let step = match self.leading.lock().as_mut() {
-                Some(leading) => leading.cluster.decide_step(now),
+            let (step, lost) = match self.leading.lock().as_mut() {
+                Some(leading) => {
+                    (leading.cluster.decide_step(now), leading.cluster.take_lost_map())
+                }
                 None => return Ok(()),
             };
+            if let Some(lost) = lost {
+                self.tell_lost_map(lost);
+            }
             match step {
                 MembershipStep::Persist(document) => {
                     revision = self
@@ -244,14 +252,24 @@ impl CoordinatorState {
         });
     }
 
+    fn tell_lost_map(&self, lost: Epoch) {
+        self.metrics.maps_lost.inc();
+        tracing::error!(
+            epoch = lost.0,
+            stored = self.published.current_map().epoch.0,
+            "a process follows a map that the store does not hold: the store was emptied, or an \
+            older copy was put back; another map replaces it once the leases of that time are over"
+        );
+    }
+
     fn store_failed(&self, error: &ClusterStoreError) {
         self.metrics.store_failures.inc();
         tracing::warn!(%error, "the coordinators' store");
     }
 }
 
-/// Returns the seconds since 1970 as the first epoch. It exceeds every epoch of an earlier, lost
-/// store of this cluster, unless that store changed every second.
-fn first_epoch() -> Epoch {
+/// Returns the seconds since 1970 as an epoch. A leader gives out later ones alone. They exceed every
+/// epoch of a lost store of this cluster, unless that one changed its map every second.
+fn epoch_of_now() -> Epoch {
     Epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }

@@ -16,6 +16,7 @@
 mod cluster_document;
 mod cluster_view;
 mod lease_grant;
+mod lost_maps;
 mod map_change;
 mod member_record;
 mod registration;
@@ -35,6 +36,7 @@ use verbs3_protocol::{ClusterMember, WorkerId};
 use crate::settings::CoordinatorSettings;
 pub use cluster_document::{ClusterDocument, SlotShareMove};
 use lease_grant::{MapAnnouncement, ReportedEpochs};
+use lost_maps::LostMaps;
 use map_change::PendingMapChange;
 use member_record::{MemberRecord, OpenWriteHandover};
 use registration::{RegistrationFlaw, are_rails};
@@ -108,6 +110,7 @@ pub struct MembershipController {
     /// these members get no lease: a next leader would grant one to another process at once.
     new_places: BTreeMap<WorkerId, u64>,
     pace: SharePacing,
+    lost: LostMaps,
 }
 
 impl MembershipController {
@@ -139,6 +142,7 @@ impl MembershipController {
             .collect();
         let told = MapAnnouncement::new(&document, &BTreeMap::new());
         let pace = SharePacing::new(&document, options.step_time(), now);
+        let lost = LostMaps::new(document.highest, now);
         Self {
             options,
             document,
@@ -152,6 +156,7 @@ impl MembershipController {
             forgotten: BTreeSet::new(),
             new_places: BTreeMap::new(),
             pace,
+            lost,
         }
     }
 
@@ -186,6 +191,8 @@ impl MembershipController {
         if let Some(rails) = asked.rails.as_ref().filter(|rails| are_rails(rails)) {
             record.rails.clone_from(rails);
         }
+        self.hear_worker(asked.active.max(asked.knows));
+        self.hear_lost_map_given_up(asked);
         let noted = self.open_write_handover(id, asked.open_writes.as_ref(), asked.given_up);
         if let Some(change) = &mut self.change
             && change.membership.epoch == asked.prepared

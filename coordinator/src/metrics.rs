@@ -39,6 +39,9 @@ pub(crate) struct CoordinatorMetrics {
     pub(crate) proofs_kept: IntGauge,
     /// Writes and reads of the store that failed.
     pub(crate) store_failures: IntCounter,
+    /// Times that a process followed a map that the store does not hold: it was emptied, or an older
+    /// copy was put back.
+    pub(crate) maps_lost: IntCounter,
     /// Blocks that several workers serve because they are read so much.
     pub(crate) hot_blocks: IntGauge,
     /// Those workers, without the blocks' owners.

@@ -128,6 +128,23 @@ impl Cluster {
         if signal == "-STOP" { process::wait_stopped(pid) } else { Ok(()) }
     }
 
+    /// Kills the process called `name`, and waits until nothing of it is left.
+    pub fn kill(&mut self, name: &str) -> anyhow::Result<()> {
+        let (_, child) = self
+            .processes
+            .iter_mut()
+            .find(|(known, _)| known == name)
+            .context("no such process")?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// Where `coordinator-0` keeps what must outlive it.
+    pub fn coordinator_store(&self) -> PathBuf {
+        self.folder.path().join("coordinator")
+    }
+
     /// Starts the process called `name` again after it was killed.
     pub fn restart(&mut self, name: &str) -> anyhow::Result<()> {
         let config = self.folder.path().join(format!("{name}.toml"));

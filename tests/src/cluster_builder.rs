@@ -237,7 +237,7 @@ impl ClusterBuilder {
         if self.certified {
             cluster.write_config(trust::OPERATOR, &cluster.shared)?;
         }
-        let folder = cluster.folder.path().join("coordinator");
+        let folder = cluster.coordinator_store();
         let section = format!(
             "[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nlease = \"{}\"\nleadership = \"2s\"\nmove_for = \"{}\"\n\
              store = {{ path = \"{}\" }}\n{}",

@@ -52,6 +52,9 @@ impl CoordinatorState {
     async fn get_map(&self, asked: &CoordinatorRequest) -> HandlerResult {
         let epoch = Epoch(asked.query_number("epoch")?.unwrap_or_default());
         let wait = self.clamp_wait(asked.query_number("wait_ms")?);
+        if self.as_leader(|cluster, _| cluster.hear_follower(epoch)) == Some(true) {
+            self.happened.notify_one();
+        }
         Ok(match self.published.later_than(epoch, wait).await {
             Some(answer) => CoordinatorResponse::from_encoded(StatusCode::OK, answer),
             None => CoordinatorResponse::no_content(),

@@ -56,4 +56,10 @@ impl ClusterDocument {
             missing: Vec::new(),
         }
     }
+
+    /// Begins a leader's term. No epoch up to `floor` is given out any more: the document may be an
+    /// older copy than what processes have heard since.
+    pub(crate) fn begin_term(self, floor: Epoch) -> Self {
+        Self { term: self.term + 1, highest: self.highest.max(floor), ..self }
+    }
 }

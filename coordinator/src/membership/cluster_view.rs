@@ -27,7 +27,15 @@ impl MembershipController {
         for worker in &mut workers {
             worker.drained = is_drained(worker, &self.document.active);
         }
-        let findings = collect_findings(&self.document.active, &workers, preparing.as_ref());
+        let mut findings = collect_findings(&self.document.active, &workers, preparing.as_ref());
+        findings.extend(self.lost_map_in_use().map(|epoch| {
+            format!(
+                "processes follow the map of epoch {}, which the coordinators' store does not \
+                hold: it was emptied or put back; a map above comes once the leases of that time \
+                are over",
+                epoch.0
+            )
+        }));
         ClusterView {
             name: name.to_owned(),
             leader: Some(leader.to_owned()),

@@ -71,12 +71,14 @@ impl MembershipController {
             .map(|change| change.membership.epoch)
             .filter(|&epoch| epoch != prepared);
         // No worker may begin to answer under a map that is being given up.
-        let activation = member.filter(|_| active != map.epoch).filter(|_| self.change.is_none());
+        let is_replaced = self.change.is_some() || self.lost.is_due();
+        let activation = member.filter(|_| active != map.epoch && !is_replaced);
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         WorkerLeaseGrant {
             lease_ms: ms(self.options.settings.lease.0),
             outage_ms: ms(self.options.settings.outage.0),
-            active: map.epoch,
+            // Nobody answers under the found map while others may under a lost one.
+            active: if self.lost.is_due() { Epoch(0) } else { map.epoch },
             activation: activation.map(|record| self.build_activation(record, knows)),
             prepare: prepare.filter(|_| member.is_some()),
             words: Vec::new(),

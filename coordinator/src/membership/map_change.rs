@@ -68,8 +68,8 @@ impl MembershipController {
             if let ChangeReadiness::WaitsFor(_, until) = self.change_readiness(change, now) {
                 return MembershipStep::Wait(until);
             }
-            let ((active, moving), former) =
-                (self.replan_map(change, now), self.document.active.clone());
+            let (active, moving) = self.replan_map(change, now);
+            let former = self.map_before(&active);
             self.activating = true;
             let missing = self.missing_members(&active, &former);
             let places = self.listen_places(&active);
@@ -103,7 +103,7 @@ impl MembershipController {
             return MembershipStep::Wait(due.min(self.next_end(now)));
         }
         MembershipStep::Persist(Box::new(ClusterDocument {
-            highest: Epoch(self.document.highest.0 + 1),
+            highest: self.lost.plan_epoch(self.document.highest),
             ..self.document.clone()
         }))
     }
@@ -142,7 +142,7 @@ impl MembershipController {
             let wanted = self.target_members(now);
             // Workers may have come or gone during this write. A map that is no longer wanted has
             // only used up an epoch.
-            if self.is_wanted(&wanted) {
+            if self.is_wanted(&wanted) && self.lost.is_planned(self.document.highest) {
                 let TargetMembers { members, moving } = wanted;
                 let membership =
                     MemberRoster::new(self.document.highest, self.options.replicas, members);
@@ -186,14 +186,18 @@ impl MembershipController {
 
     fn finish_activation(&mut self, former: &MemberRoster) {
         self.activating = false;
+        // After a loss nobody's report is complete, and nobody's knowledge.
+        let has_lost = self.lost.is_due();
+        self.lost.record_replacement();
         for record in self.records.values_mut() {
-            (record.resumes, record.restarted) = (None, false);
+            (record.resumes, record.restarted) = (None, has_lost);
         }
         let Some(change) = self.change.take() else { return };
         let all = change.prepared.into_iter().chain(self.left.clone());
         // Only members count, and only those that could report everything.
         let handed =
             all.filter_map(|(id, noted)| former.get(&id).and(noted).map(|noted| (id, noted)));
+        let handed = handed.filter(|_| !has_lost);
         self.handed_over = limit_handover_writes(handed.collect());
         self.told = MapAnnouncement::new(&self.document, &self.handed_over);
         // A departed process answers neither under the old map nor under the new one. A process
@@ -225,15 +229,19 @@ impl MembershipController {
                 gave_up += 1;
             }
         }
-        if !waiting.is_empty() {
-            let until = waiting.iter().map(|(_, end)| *end).max().unwrap_or(now);
+        let lost_until = self.lost_leases_end();
+        if !waiting.is_empty() || lost_until > now {
+            let until = waiting.iter().map(|(_, end)| *end).fold(lost_until, LeaseInstant::max);
             return ChangeReadiness::WaitsFor(
                 waiting.into_iter().map(|(id, _)| id).collect(),
                 until,
             );
         }
         let certain = latest_end.saturating_add(self.options.settings.outage.0);
-        if gave_up > 0 || self.document.active.members.is_empty() || now >= certain {
+        // A later map was given up: nobody answers under the one before it.
+        let gave_up_later = self.lost.is_due() && self.lost.is_given_up();
+        let has_members = !self.document.active.members.is_empty();
+        if gave_up > 0 || gave_up_later || !has_members || now >= certain {
             return ChangeReadiness::Ready;
         }
         let all = self.document.active.members.iter().map(|member| member.id.clone()).collect();
@@ -248,7 +256,8 @@ impl MembershipController {
             self.document.active.get(&member.id).is_some() && self.names(&member.id).is_none()
         };
         wanted.is_owned()
-            && (wanted.members != *members
+            && (self.lost.is_due()
+                || wanted.members != *members
                 || *replicas != self.options.replicas
                 || wanted.members.iter().any(is_another))
     }

@@ -5,6 +5,7 @@ use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{ClusterMember, WorkerId};
 
 use super::lease_grant::ReportedEpochs;
+use super::lost_maps::EPOCH_MAX;
 use super::member_record::{MemberRecord, OpenWriteHandover};
 use super::{MembershipController, MembershipError};
 
@@ -21,6 +22,8 @@ pub enum RegistrationFlaw {
     Weight,
     #[error("its address, zone, tiers or rails make no sense")]
     Description,
+    #[error("it follows a map that no coordinator has given out; start it again")]
+    Epoch,
 }
 
 impl MembershipController {
@@ -33,6 +36,7 @@ impl MembershipController {
         if let Some(flaw) = find_flaw(&asked) {
             return Err(MembershipError::Malformed { id: asked.id, flaw });
         }
+        self.hear_worker(asked.knows);
         self.require_free_id(&asked, now)?;
         let WorkerRegistration {
             id,
@@ -153,13 +157,16 @@ impl MembershipController {
 
 /// Returns what is wrong with a registration, whoever asks.
 fn find_flaw(asked: &WorkerRegistration) -> Option<RegistrationFlaw> {
-    let WorkerRegistration { id, address, weight, zone, tiers, rails, .. } = asked;
+    let WorkerRegistration { id, address, weight, zone, tiers, rails, knows, .. } = asked;
     let is_odd = |c: char| c.is_control() || c == '/';
     if id.0.is_empty() || id.0.len() > 64 || id.0.contains(is_odd) {
         return Some(RegistrationFlaw::Id);
     }
     if !weight.is_finite() || *weight <= 0.0 {
         return Some(RegistrationFlaw::Weight);
+    }
+    if *knows > EPOCH_MAX {
+        return Some(RegistrationFlaw::Epoch);
     }
     let is_addressed = !address.is_empty() && address.len() <= 256;
     let is_described = is_addressed && zone.len() <= 256 && tiers.len() <= 16 && are_rails(rails);

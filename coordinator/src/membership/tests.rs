@@ -3,6 +3,7 @@
 
 mod chaos;
 mod cluster_views;
+mod lost_maps;
 mod map_changes;
 mod moving;
 mod processes;

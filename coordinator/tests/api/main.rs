@@ -9,6 +9,7 @@ mod document;
 mod etcd;
 mod hot;
 mod maps;
+mod put_back;
 mod refused;
 mod relays;
 mod rotation;
