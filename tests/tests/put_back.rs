@@ -57,13 +57,13 @@ async fn all_agree(cluster: &Cluster, workers: usize) {
         .status_shows(&[&format!("{workers} of {workers} workers serve"), "cluster tests: well"])
         .await
         .unwrap();
-    let now = format!("epoch={}", epoch(cluster).await);
+    let now = format!("\"epoch\":{},", epoch(cluster).await);
     let all = (0..workers).map(|worker| format!("worker-{worker}"));
     for name in all.chain((0..cluster.gateways().len()).map(|gateway| format!("gateway-{gateway}")))
     {
         let follows = async || {
             let log = cluster.log(&name);
-            let told = |line: &&str| line.contains("placement map") && line.contains("epoch=");
+            let told = |line: &&str| line.contains("placement map") && line.contains("\"epoch\":");
             let last = log.lines().rfind(told).unwrap_or_default().to_owned();
             if last.contains(&now) { Ok(()) } else { Err(format!("{name}, not {now}: {last}")) }
         };
