@@ -56,6 +56,7 @@ where
     F: FnOnce(RootSettings, RunningProcess) -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,
 {
+    passed_sockets::take_from_environment();
     let loaded = match load_config(&start.layers, &[role]) {
         Ok(loaded) => loaded,
         Err(problems) => {

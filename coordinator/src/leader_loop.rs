@@ -134,13 +134,15 @@ impl CoordinatorState {
         loop {
             let now = self.clock.now();
             let (step, lost) = match self.leading.lock().as_mut() {
-                Some(leading) => {
-                    (leading.cluster.decide_step(now), leading.cluster.take_lost_map())
+                Some(LeaderState { cluster, .. }) => {
+                    let stored = cluster.cluster_document().active.epoch;
+                    let lost = cluster.take_lost_map().map(|lost| (lost, stored));
+                    (cluster.decide_step(now), lost)
                 }
                 None => return Ok(()),
             };
-            if let Some(lost) = lost {
-                self.tell_lost_map(lost);
+            if let Some((lost, stored)) = lost {
+                self.tell_lost_map(lost, stored);
             }
             match step {
                 MembershipStep::Persist(document) => {
@@ -252,11 +254,11 @@ impl CoordinatorState {
         });
     }
 
-    fn tell_lost_map(&self, lost: Epoch) {
+    fn tell_lost_map(&self, lost: Epoch, stored: Epoch) {
         self.metrics.maps_lost.inc();
         tracing::error!(
             epoch = lost.0,
-            stored = self.published.current_map().epoch.0,
+            stored = stored.0,
             "a process follows a map that the store does not hold: the store was emptied, or an \
             older copy was put back; another map replaces it once the leases of that time are over"
         );

@@ -224,7 +224,7 @@ pub struct GatewayTimeoutsSettings {
     pub body_idle: TimePeriod,
     /// After SIGTERM, for clients to leave in order: connections and requests are still taken, and
     /// each answer of HTTP/1.1 ends its connection. It is over once no client is connected; then
-    /// nothing new is taken. Part of `process.drain_for`; `"0"`: none.
+    /// nothing new is taken. Part of `process.drain_for`, at most half of it; `"0"`: none.
     #[setting(default = "1s", range = "0"..="1m")]
     pub farewell: TimePeriod,
     /// For a client that does not read its answer.

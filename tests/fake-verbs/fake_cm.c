@@ -30,6 +30,7 @@ enum {
 	PORT_UP = 5,
 	PORT_GID_CHANGE = 6,
 	PORT_STUCK = 7,
+	PORT_DISASSOCIATED = 8,
 };
 
 static struct fake_id *ids;
@@ -183,7 +184,7 @@ void tell_ids(struct ibv_context *context, enum rdma_cm_event_type type)
 
 static void happen(struct in_addr address, uint16_t port)
 {
-	struct fake_device *device = port <= PORT_STUCK ? device_at(address) : NULL;
+	struct fake_device *device = port <= PORT_DISASSOCIATED ? device_at(address) : NULL;
 	if (!device)
 		return;
 	if (port == PORT_ADDRESS_CHANGE)
@@ -200,8 +201,12 @@ static void happen(struct in_addr address, uint16_t port)
 	}
 	if (port == PORT_GID_CHANGE)
 		raise_async(device, IBV_EVENT_GID_CHANGE, NULL);
-	if (port == PORT_STUCK)
+	if (port == PORT_STUCK || port == PORT_DISASSOCIATED)
 		device->stuck = true;
+	if (port == PORT_DISASSOCIATED) {
+		silence_pairs(&device->context);
+		device->disassociated = true;
+	}
 }
 
 EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *from, struct sockaddr *to, int timeout_ms)

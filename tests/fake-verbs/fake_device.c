@@ -182,6 +182,8 @@ EXPORT int ibv_close_device(struct ibv_context *context) { (void)context; return
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
 	const struct profile *profile = profile_of(context);
+	if (device_of(context)->disassociated)
+		return errno = EIO;
 	*attr = (struct ibv_device_attr){ .max_mr_size = profile->max_mr_size, .max_qp = 1 << 16, .max_qp_wr = 1 << 14,
 					  .max_sge = 8, .max_cq = 1 << 16, .max_cqe = 1 << 16, .max_mr = KEYS, .max_pd = 1 << 10,
 					  .max_srq = profile->max_srq, .max_srq_wr = profile->max_srq ? 1 << 14 : 0,

@@ -68,6 +68,8 @@ struct fake_device {
 	bool gone, port_down;
 	/* Its queue pairs can be neither stopped nor destroyed, and go on. */
 	bool stuck;
+	/* The kernel has taken it away: no call works any more. */
+	bool disassociated;
 	struct fake_device *next;
 };
 

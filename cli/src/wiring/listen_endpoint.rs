@@ -44,7 +44,7 @@ impl<'a> ListenEndpoint<'a> {
             )
         };
         if let Some(passed) = passed_sockets::take_passed_socket(*address) {
-            self.bind_device(&passed)?;
+            self.require_device(&passed)?;
             passed.set_nonblocking(true).with_context(wrong)?;
             return TcpListener::from_std(passed.into()).with_context(wrong);
         }
@@ -60,6 +60,25 @@ impl<'a> ListenEndpoint<'a> {
         };
         listen().with_context(wrong)?;
         TcpListener::from_std(socket.into()).with_context(wrong)
+    }
+
+    /// Holds a passed socket against the device that is configured. Its binding outlives this
+    /// process, so it is for whoever made it.
+    fn require_device(&self, passed: &Socket) -> anyhow::Result<()> {
+        let bound = passed.device().context("can't ask a passed socket for its device")?;
+        let bound = bound.as_deref().map(String::from_utf8_lossy);
+        if bound.as_deref() == self.device {
+            return Ok(());
+        }
+        let named = |device: Option<&str>| device.unwrap_or("any device").to_owned();
+        bail!(
+            "the socket that the service manager passed for {} hears {}, and {} says {}; make \
+            BindToDevice= of its socket unit the same",
+            self.address,
+            named(bound.as_deref()),
+            self.device_setting,
+            named(self.device)
+        )
     }
 
     fn bind_device(&self, socket: &Socket) -> anyhow::Result<()> {

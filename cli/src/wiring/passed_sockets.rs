@@ -4,6 +4,7 @@
 //!
 //! Owns those that no role has taken yet.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
@@ -13,8 +14,14 @@ use parking_lot::Mutex;
 use socket2::Socket;
 
 /// Sockets of this process that are not taken yet. The environment is the process's, so this is, too.
-static PASSED: LazyLock<Mutex<PassedSockets>> =
-    LazyLock::new(|| Mutex::new(PassedSockets::from_environment(&mut ListenFd::from_env())));
+static PASSED: LazyLock<Mutex<PassedSockets>> = LazyLock::new(|| {
+    let passed = match std::env::var_os("LISTEN_PID") {
+        Some(_) => PassedSockets::from_environment(&mut ListenFd::from_env()),
+        // Meant for nobody in particular, and so not for this process.
+        None => PassedSockets::default(),
+    };
+    Mutex::new(passed)
+});
 
 #[derive(Default)]
 struct PassedSockets {
@@ -31,6 +38,9 @@ impl PassedSockets {
                 let Some(listener) = listener else { return Ok(None) };
                 let address = listener.local_addr()?;
                 let socket = Socket::from(listener);
+                if !socket.is_listener()? {
+                    return Err(io::Error::other("it does not listen"));
+                }
                 // What this process starts has no use for it.
                 socket.set_cloexec(true)?;
                 Ok(Some((address, socket)))
@@ -64,6 +74,12 @@ impl PassedSockets {
         }
         Ok(())
     }
+}
+
+/// Takes what was passed to this process. Call it before there are threads, or sockets of its own:
+/// the environment is changed, and file descriptors are taken by their numbers.
+pub fn take_from_environment() {
+    LazyLock::force(&PASSED);
 }
 
 /// Takes the socket that was passed for an address. `None`: none was.

@@ -15,9 +15,17 @@ use verbs3_protocol::{Epoch, MemberRoster};
 
 use super::MembershipController;
 
-/// Highest epoch that a process may report. Maps of static lists have epochs above it. A leader
-/// that followed one of them would soon have none left to give out.
-pub(super) const EPOCH_MAX: Epoch = Epoch(1 << 62);
+/// Highest epoch that a process may report. Maps of static lists have epochs above it.
+pub(super) const EPOCH_MAX: Epoch = Epoch((1 << 63) - 1);
+
+/// How far above the leader's own first epoch a lost one may be. Epochs begin with seconds, so these
+/// are 17 years of clocks that were ahead. A leader that believed in any epoch would soon have none
+/// left to give out.
+const LEAD_MAX: u64 = 1 << 29;
+
+/// Most lost maps that one leadership believes in. Each delays the next map, so a broken worker
+/// could otherwise put it off for ever.
+const SHOWN_MAX: u32 = 64;
 
 /// What one leadership knows of lost maps.
 pub(super) struct LostMaps {
@@ -28,16 +36,16 @@ pub(super) struct LostMaps {
     begun: Epoch,
     /// Newest lost map that anybody follows; 0: none.
     newest: Epoch,
-    /// Newest lost map under which a worker may answer; 0: none.
-    answered: Epoch,
-    /// Newest map that a worker has said to have given up.
+    /// Newest lost map that a worker has said to have given up.
     given_up: Epoch,
     /// No map has come into force since `newest` was heard of.
     is_due: bool,
     /// Epoch of the map that is to follow `newest`. The one below it is unused, too.
     planned: Option<Epoch>,
-    /// Gateways have shown a lost map in this leadership. They do so once at most, or a broken one
-    /// could end all that workers know as often as it likes.
+    /// How many lost maps were shown.
+    shown: u32,
+    /// Gateways have shown a lost map that nobody had shown before. They do so once in a leadership,
+    /// or a broken one could end all that workers know as often as it likes.
     shown_by_follower: bool,
     /// Nobody was told yet of `newest`.
     is_news: bool,
@@ -52,10 +60,10 @@ impl LostMaps {
             found: highest,
             begun: highest,
             newest: none,
-            answered: none,
             given_up: none,
             is_due: false,
             planned: None,
+            shown: 0,
             shown_by_follower: false,
             is_news: false,
         }
@@ -66,9 +74,9 @@ impl LostMaps {
         self.is_due
     }
 
-    /// Returns whether a worker has given up the newest map that workers showed.
+    /// Returns whether a worker has given up the newest lost map.
     pub(super) fn is_given_up(&self) -> bool {
-        self.answered.0 > 0 && self.given_up >= self.answered
+        self.newest.0 > 0 && self.given_up >= self.newest
     }
 
     /// Returns the epoch of the next map when `highest` was used last.
@@ -104,22 +112,20 @@ impl MembershipController {
     pub fn hear_follower(&mut self, epoch: Epoch) -> bool {
         // It takes any newer map by itself.
         let is_ahead = epoch > self.document.active.epoch;
-        let shows = is_ahead && !self.lost.shown_by_follower && self.hear_lost_map(epoch);
+        let may_show = self.lost.is_due || !self.lost.shown_by_follower;
+        let shows = is_ahead && may_show && self.hear_lost_map(epoch);
         self.lost.shown_by_follower |= shows;
         shows
     }
 
     /// Hears which map a worker has, at its registration or renewal.
     pub(super) fn hear_worker(&mut self, epoch: Epoch) {
-        if self.is_lost_map(epoch) {
-            self.lost.answered = self.lost.answered.max(epoch);
-        }
         self.hear_lost_map(epoch);
     }
 
     /// Hears from a renewal that its worker answers under a lost map no more.
     pub(super) fn hear_lost_map_given_up(&mut self, asked: &WorkerLeaseRenewal) {
-        if asked.active != asked.knows {
+        if asked.active != asked.knows && self.is_lost_map(asked.knows) {
             self.lost.given_up = self.lost.given_up.max(asked.knows);
         }
     }
@@ -138,16 +144,19 @@ impl MembershipController {
         let is_coming = self.change.as_ref().is_some_and(|change| change.membership.epoch == epoch);
         let is_later = epoch > self.document.active.epoch && !is_coming;
         let is_never_given = epoch > self.lost.found && epoch <= self.lost.begun;
-        epoch <= EPOCH_MAX && (is_later || is_never_given)
+        let is_plausible = epoch.0 <= self.lost.begun.0.saturating_add(LEAD_MAX);
+        is_plausible && (is_later || is_never_given)
     }
 
     /// Returns whether the map was a lost one that nobody knew of.
     fn hear_lost_map(&mut self, epoch: Epoch) -> bool {
         // Followers may see a map while its document is being written.
-        if self.activating || epoch <= self.lost.newest || !self.is_lost_map(epoch) {
+        let is_news = epoch > self.lost.newest && self.lost.shown < SHOWN_MAX;
+        if self.activating || !is_news || !self.is_lost_map(epoch) {
             return false;
         }
         self.lost.newest = epoch;
+        self.lost.shown += 1;
         (self.lost.is_due, self.lost.planned, self.lost.is_news) = (true, None, true);
         // It was planned as if the map in force had been the last one.
         self.change = None;
@@ -164,8 +173,7 @@ impl MembershipController {
         let leases = settings.leadership.0.saturating_add(settings.lease.0);
         let until = self.lost.elected.saturating_add(leases);
         // Its workers may all be cut off, and go on with writes among themselves.
-        let is_answered = self.lost.answered > self.lost.given_up;
-        if is_answered { until.saturating_add(settings.outage.0) } else { until }
+        if self.lost.is_given_up() { until } else { until.saturating_add(settings.outage.0) }
     }
 
     /// Returns what is told as the map before `active`. After a loss that is the found map under an

@@ -36,8 +36,8 @@ impl MembershipController {
         if let Some(flaw) = find_flaw(&asked) {
             return Err(MembershipError::Malformed { id: asked.id, flaw });
         }
-        self.hear_worker(asked.knows);
         self.require_free_id(&asked, now)?;
+        self.hear_worker(asked.knows);
         let WorkerRegistration {
             id,
             incarnation,

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -209,7 +208,7 @@ impl HttpServer {
 
     /// Lets clients leave in order: whoever comes is served, and each answer of HTTP/1.1 ends its
     /// connection. So no request crosses the end of a connection that was idle. Returns once no
-    /// client is connected, or after the configured time, at most `drain_max`.
+    /// client is connected, or after the configured time, at most half of `drain_max`.
     pub async fn take_leave(&self, drain_max: Duration) {
         let HttpServerInner { front, farewell_max, .. } = &*self.0;
         front.is_leaving.store(true, Ordering::Relaxed);
@@ -218,7 +217,8 @@ impl HttpServer {
                 tokio::time::sleep(LEAVE_PAUSE).await;
             }
         };
-        let _ = timeout(drain_max.min(*farewell_max), are_gone).await;
+        // Requests that came meanwhile have time to end, too.
+        let _ = timeout((drain_max / 2).min(*farewell_max), are_gone).await;
     }
 
     /// Waits for requests under way; cuts what is left after `drain_max`. The stop token must have
@@ -235,52 +235,58 @@ impl HttpServer {
 }
 
 async fn accept_connections(listener: HttpListener, shared: Arc<HttpServerInner>) {
-    let mut late = 0;
-    loop {
-        let accepting = shared.stop.run_until_cancelled(listener.socket.accept());
-        let accepted = match accepting.await {
-            Some(accepted) => accepted,
-            None if late == LATE_CONNECTIONS_MAX => return,
-            None => {
-                late += 1;
-                let Some(accepted) = listener.socket.accept().now_or_never() else { return };
-                accepted
+    let HttpListener { socket, tls, threads } = listener;
+    while let Some(accepted) = shared.stop.run_until_cancelled(socket.accept()).await {
+        match accepted {
+            Ok((socket, address)) => {
+                begin_connection(socket, address.ip(), tls.as_deref(), &threads, &shared);
             }
-        };
-        let (socket, address) = match accepted {
-            Ok((socket, address)) => (socket, address.ip()),
             Err(error) => {
                 warn!(%error, "a connection could not be accepted");
-                if shared.stop.is_cancelled() {
-                    return;
-                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
             }
-        };
-        let Some(admitted) = admit_connection(&shared, address) else {
-            shared.front.metrics.connections_refused.inc();
-            continue;
-        };
-        if let Err(error) = socket.set_nodelay(true) {
-            debug!(%error, "TCP_NODELAY could not be set");
         }
-        let tls = listener.tls.as_ref().map(|tls| tls.tls_acceptor());
-        let Some(place) = listener.threads.take_place() else {
-            shared.tasks.spawn(serve_connection(socket, tls, shared.clone(), admitted));
-            continue;
-        };
-        let (of_connection, runtime) = (shared.clone(), place.runtime.clone());
-        let moved = MovedConnection::leave_thread(socket);
-        let served = async move {
-            let _place = place;
-            match moved.and_then(MovedConnection::join_thread) {
-                Ok(socket) => serve_connection(socket, tls, of_connection, admitted).await,
-                Err(error) => warn!(%error, "a connection could not be served by its thread"),
-            }
-        };
-        shared.tasks.spawn_on(served, &runtime);
     }
+    let Ok(socket) = socket.into_std() else { return };
+    let late = std::iter::from_fn(|| socket.accept().ok()).take(LATE_CONNECTIONS_MAX);
+    for (socket, address) in late {
+        let socket = socket.set_nonblocking(true).and_then(|()| TcpStream::from_std(socket));
+        if let Ok(socket) = socket {
+            begin_connection(socket, address.ip(), tls.as_deref(), &threads, &shared);
+        }
+    }
+}
+
+/// Has a connection served by one of the threads, or by this runtime where there are none.
+fn begin_connection(
+    socket: TcpStream,
+    address: IpAddr,
+    tls: Option<&ListenerCertificates>,
+    threads: &ConnectionThreads,
+    shared: &Arc<HttpServerInner>,
+) {
+    let Some(admitted) = admit_connection(shared, address) else {
+        shared.front.metrics.connections_refused.inc();
+        return;
+    };
+    if let Err(error) = socket.set_nodelay(true) {
+        debug!(%error, "TCP_NODELAY could not be set");
+    }
+    let tls = tls.map(ListenerCertificates::tls_acceptor);
+    let Some(place) = threads.take_place() else {
+        shared.tasks.spawn(serve_connection(socket, tls, shared.clone(), admitted));
+        return;
+    };
+    let (of_connection, runtime) = (shared.clone(), place.runtime.clone());
+    let moved = MovedConnection::leave_thread(socket);
+    let served = async move {
+        let _place = place;
+        match moved.and_then(MovedConnection::join_thread) {
+            Ok(socket) => serve_connection(socket, tls, of_connection, admitted).await,
+            Err(error) => warn!(%error, "a connection could not be served by its thread"),
+        }
+    };
+    shared.tasks.spawn_on(served, &runtime);
 }
 
 /// The places that a connection holds.

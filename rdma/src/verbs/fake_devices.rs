@@ -37,6 +37,7 @@ const PORT_DOWN: u16 = 4;
 const PORT_UP: u16 = 5;
 const GID_CHANGE: u16 = 6;
 const STUCK: u16 = 7;
+const DISASSOCIATED: u16 = 8;
 
 /// Bytes of a message, and of the data beside it.
 const MESSAGE: usize = 48 << 10;
@@ -191,7 +192,8 @@ async fn fake_device_that_fails_ends_its_connections_and_is_opened_anew() {
 
 /// Ends a connection in the middle of a call. Returns how many bytes of the landing are not lent
 /// again, and how many queue pairs were counted as surviving.
-async fn end_in_a_call(address: IpAddr, is_stuck: bool) -> (u64, u64) {
+async fn end_in_a_call(address: &str, trouble: Option<u16>) -> (u64, u64) {
+    let address: IpAddr = address.parse().unwrap();
     let service = Arc::new(SilentService::default());
     let called = service.called.clone();
     let rail = TestRail::open_with(address.into(), test_options(), test_options(), service).await;
@@ -203,10 +205,9 @@ async fn end_in_a_call(address: IpAddr, is_stuck: bool) -> (u64, u64) {
         event = call.next() => panic!("nobody answers: {event:?}"),
         () = called.notified() => {}
     }
-    if is_stuck {
-        make_happen(STUCK, address);
+    for news in trouble.into_iter().chain([PORT_DOWN]) {
+        make_happen(news, address);
     }
-    make_happen(PORT_DOWN, address);
     assert!(call.next().await.is_err(), "the connection is over");
     drop((call, connection));
     rail.transport.shutdown().await;
@@ -219,11 +220,12 @@ async fn end_in_a_call(address: IpAddr, is_stuck: bool) -> (u64, u64) {
 async fn fake_queue_pair_that_survives_keeps_the_memory_lent_over_it() {
     // With memory windows, and without; each has two sides.
     for address in ["127.0.0.27", "127.0.5.27"] {
-        let address = address.parse().unwrap();
-        assert_eq!(end_in_a_call(address, true).await, (MESSAGE as u64, 2), "{address}");
+        assert_eq!(end_in_a_call(address, Some(STUCK)).await, (MESSAGE as u64, 2), "{address}");
     }
     // One that is not destroyed, but stopped, writes nothing any more.
-    assert_eq!(end_in_a_call("127.0.5.28".parse().unwrap(), false).await, (0, 0));
+    assert_eq!(end_in_a_call("127.0.5.28", None).await, (0, 0));
+    // Nor does one whose device the kernel has taken away.
+    assert_eq!(end_in_a_call("127.0.0.29", Some(DISASSOCIATED)).await, (0, 0));
 }
 
 /// Moves a rail to the other address of its device.

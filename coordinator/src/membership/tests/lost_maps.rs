@@ -262,10 +262,64 @@ fn a_gateway_shows_a_lost_map_once_and_a_static_one_never() {
     assert!(!cluster.hear_follower(Epoch(u64::MAX)), "an epoch of a static list");
     assert!(!cluster.hear_follower(Epoch(101)), "the map in force");
     assert!(cluster.hear_follower(Epoch(2000)));
-    run_until(&mut cluster, &[("a", 0)], LOST_LEASES_END);
-    assert_eq!(epoch(&cluster), Epoch(2002));
+    assert!(cluster.hear_follower(Epoch(2010)), "one map replaces both");
+    // Whoever answers under the lost map may be cut off, together with others.
+    let end = LOST_LEASES_END + OUTAGE.as_secs();
+    run_until(&mut cluster, &[("a", 0)], end - 1);
+    assert_eq!(epoch(&cluster), Epoch(101));
+    run_until(&mut cluster, &[("a", 0)], end);
+    assert_eq!(epoch(&cluster), Epoch(2012));
     assert!(!cluster.hear_follower(Epoch(3000)));
     let static_map = WorkerRegistration { knows: Epoch(1 << 63), ..registration("z", "z") };
     let refused = cluster.register_worker(static_map, seconds(100)).unwrap_err();
     assert!(refused.to_string().contains("start it again"), "{refused}");
+}
+
+#[test]
+fn an_epoch_that_no_clock_could_have_given_is_not_believed() {
+    let mut cluster = elect_with(cluster_of(&["a"]).cluster_document().clone(), 1000);
+    assert!(!cluster.hear_follower(Epoch(1 << 62)));
+    let odd = WorkerRegistration { knows: Epoch(1 << 40), ..registration("z", "z") };
+    cluster.register_worker(odd, seconds(100)).unwrap();
+    assert_eq!(cluster.take_lost_map(), None);
+    // What is believed leaves epochs enough, and its workers are taken by every later leader.
+    let ahead = WorkerRegistration { knows: Epoch(1000 + (1 << 29)), ..registration("y", "y") };
+    cluster.register_worker(ahead, seconds(100)).unwrap();
+    assert_eq!(cluster.take_lost_map(), Some(Epoch(1000 + (1 << 29))));
+}
+
+/// Each delays the next map.
+#[test]
+fn a_worker_that_shows_ever_newer_maps_puts_the_next_one_off_for_a_bounded_time() {
+    let mut cluster = elect_with(cluster_of(&["a"]).cluster_document().clone(), 1000);
+    cluster.register_worker(registration("a", "a"), seconds(100)).unwrap();
+    cluster.register_worker(registration("b", "b"), seconds(100)).unwrap();
+    let end = LOST_LEASES_END + OUTAGE.as_secs();
+    for at in 100..=end {
+        let asked = WorkerLeaseRenewal {
+            knows: Epoch(2000 + at),
+            ..renewal("b", Epoch(2000 + at), Epoch(0))
+        };
+        cluster.renew_lease(&id("b"), &asked, seconds(at)).unwrap();
+        renew_knowing(&mut cluster, "a", 101, at);
+        settle(&mut cluster, seconds(at));
+    }
+    assert!(epoch(&cluster).0 > 2000, "no map has come");
+}
+
+/// It had prepared for another change before anybody showed the lost map.
+#[test]
+fn who_gave_up_another_map_has_not_given_up_the_lost_one() {
+    let (copy, _) = copy_and_later_map();
+    let mut cluster = elect_with(copy, 1000);
+    for name in ["a", "b", "e"] {
+        cluster.register_worker(registration(name, name), seconds(100)).unwrap();
+    }
+    run_until(&mut cluster, &[("a", 0), ("b", 0), ("e", 0)], 102);
+    assert_eq!(epoch(&cluster), Epoch(1001));
+    renew_knowing(&mut cluster, "a", 1001, 103);
+    let silent = WorkerRegistration { knows: Epoch(103), ..registration("d", "d") };
+    cluster.register_worker(silent, seconds(103)).unwrap();
+    run_until(&mut cluster, &[("a", 1001), ("b", 1001), ("e", 1001)], LOST_LEASES_END + 2);
+    assert_eq!(epoch(&cluster), Epoch(1001), "the members of 103 may take writes");
 }

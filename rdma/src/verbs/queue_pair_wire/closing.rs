@@ -245,6 +245,10 @@ impl QueuePairWire {
             );
             return QueuePairEnd::Over;
         };
+        if self.rail.device.domain.is_disassociated() {
+            tracing::warn!(rail, "a queue pair has ended with its device");
+            return QueuePairEnd::Over;
+        }
         self.metrics.rail.queue_pairs_surviving.inc();
         tracing::error!(
             rail, %error, %not_stopped,

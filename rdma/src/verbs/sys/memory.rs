@@ -83,6 +83,12 @@ impl ProtectionDomain {
         Ok(told)
     }
 
+    /// Returns whether the kernel has taken the device away from this process: it was removed, or its
+    /// driver loads anew. It has then ended all that the process had there, and every call fails.
+    pub(in crate::verbs) fn is_disassociated(&self) -> bool {
+        self.query_device().is_err_and(|error| error.raw_os_error() == Some(libc::EIO))
+    }
+
     /// Queries the capabilities that not every device has.
     pub(in crate::verbs) fn query_capabilities(&self) -> io::Result<DeviceCapabilities> {
         let told = self.query_device()?;
