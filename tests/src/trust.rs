@@ -10,7 +10,7 @@ use anyhow::Context;
 use crate::cluster::CLUSTER_SECRET;
 
 #[path = "../../certificates/src/test_issuer.rs"]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::new_without_default)]
 mod test_issuer;
 
 pub use test_issuer::TestIssuer;
