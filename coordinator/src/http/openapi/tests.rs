@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use verbs3_coordinator_client::api::{
     ClusterView, CoordinatorRefusal, CoordinatorRefusalKind, DrainProgress, EpochPreparation,
-    PreloadView, UnfinishedJob, WorkerState, WorkerTierCapacity, WorkerView,
+    PreloadView, UnfinishedJob, WorkerDrainView, WorkerState, WorkerTierCapacity, WorkerView,
 };
 use verbs3_coordinator_client::hot_blocks::{HotBlockView, HotView};
 use verbs3_coordinator_client::proof::ProofRecipient;
@@ -221,6 +221,10 @@ fn samples() -> BTreeMap<&'static str, Value> {
         ("DrainProgress", value(cluster.workers[0].handing_over)),
         ("WorkerState", value(cluster.workers[0].state)),
         ("WorkerView", value(&cluster.workers[0])),
+        (
+            "WorkerDrainView",
+            value(WorkerDrainView { worker: cluster.workers.first().cloned(), has_takers: true }),
+        ),
         ("HotBlockView", value(&cluster.hot.hottest[0])),
         ("HotView", value(&cluster.hot)),
         ("HotList", json!({ "version": 1, "good_for_ms": 1, "blocks": [[u64::MAX, 2]] })),
