@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant};
 
 use verbs3_coordinator_client::api::{
-    DrainProgress, PREFIX, WorkerDrainView, WorkerState, escape_path_segment,
+    CoordinatorRefusalKind, DrainProgress, PREFIX, WorkerDrainView, WorkerState,
+    escape_path_segment,
 };
 use verbs3_coordinator_client::{AskError, CoordinatorClient};
 
@@ -40,7 +41,10 @@ pub async fn until_drained(
         let standing = match client.get::<WorkerDrainView>(&path, Duration::ZERO).await {
             Ok(Some(view)) => {
                 heard = Instant::now();
-                judge_drain(view)
+                judge_drain(Some(view))
+            }
+            Err(error) if error.refusal_kind() == Some(CoordinatorRefusalKind::Unknown) => {
+                judge_drain(None)
             }
             Ok(None) => DrainStanding::Busy("is not spoken of".to_owned()),
             Err(AskError::Away(reason)) if heard.elapsed() < AWAY_MAX => {
@@ -67,8 +71,9 @@ pub async fn until_drained(
     }
 }
 
-fn judge_drain(WorkerDrainView { worker, has_takers }: WorkerDrainView) -> DrainStanding {
-    let Some(worker) = worker else {
+/// Judges by what a coordinator says of the worker. `None`: it knows none of this id.
+fn judge_drain(view: Option<WorkerDrainView>) -> DrainStanding {
+    let Some(WorkerDrainView { worker, has_takers }) = view else {
         return DrainStanding::Hopeless("has left before it was drained".to_owned());
     };
     match worker.state {

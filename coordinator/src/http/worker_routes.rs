@@ -201,8 +201,10 @@ impl CoordinatorState {
     async fn drain_view(&self, asked: &CoordinatorRequest) -> HandlerResult {
         let id = worker_id(asked);
         require_own_name(asked, &id)?;
-        let view = WorkerDrainView::of_worker(&id, self.leader_workers().await?);
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
+        match WorkerDrainView::of_worker(&id, self.leader_workers().await?) {
+            Some(view) => Ok(CoordinatorResponse::from_json(StatusCode::OK, &view)),
+            None => Err(membership_refusal(&MembershipError::Unknown(id))),
+        }
     }
 
     async fn forget_worker(&self, asked: &CoordinatorRequest) -> HandlerResult {

@@ -225,7 +225,7 @@ async fn fake_queue_pair_that_survives_keeps_the_memory_lent_over_it() {
     // One that is not destroyed, but stopped, writes nothing any more.
     assert_eq!(end_in_a_call("127.0.5.28", None).await, (0, 0));
     // Nor does one whose device the kernel has taken away.
-    assert_eq!(end_in_a_call("127.0.0.29", Some(DISASSOCIATED)).await, (0, 0));
+    assert_eq!(end_in_a_call("127.0.0.31", Some(DISASSOCIATED)).await, (0, 0));
 }
 
 /// Moves a rail to the other address of its device.

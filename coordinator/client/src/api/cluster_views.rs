@@ -44,20 +44,19 @@ pub struct WorkerView {
 /// How far the drain of one worker is, as `GET /v1/workers/ID/drain` answers.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct WorkerDrainView {
-    /// `None`: no worker of this id is there.
-    pub worker: Option<WorkerView>,
+    pub worker: WorkerView,
     /// Some other worker is there to take its slots.
     pub has_takers: bool,
 }
 
 impl WorkerDrainView {
-    /// Picks the worker `id` out of all.
-    pub fn of_worker(id: &WorkerId, workers: Vec<WorkerView>) -> Self {
+    /// Picks the worker `id` out of all. `None`: it is not among them.
+    pub fn of_worker(id: &WorkerId, workers: Vec<WorkerView>) -> Option<Self> {
         let (own, others): (Vec<_>, Vec<_>) =
             workers.into_iter().partition(|worker| worker.id == *id);
         let takes =
             |other: &WorkerView| matches!(other.state, WorkerState::Serving | WorkerState::Joining);
-        Self { worker: own.into_iter().next(), has_takers: others.iter().any(takes) }
+        Some(Self { worker: own.into_iter().next()?, has_takers: others.iter().any(takes) })
     }
 }
 

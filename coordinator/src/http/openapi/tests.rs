@@ -223,7 +223,7 @@ fn samples() -> BTreeMap<&'static str, Value> {
         ("WorkerView", value(&cluster.workers[0])),
         (
             "WorkerDrainView",
-            value(WorkerDrainView { worker: cluster.workers.first().cloned(), has_takers: true }),
+            value(WorkerDrainView { worker: cluster.workers[0].clone(), has_takers: true }),
         ),
         ("HotBlockView", value(&cluster.hot.hottest[0])),
         ("HotView", value(&cluster.hot)),

@@ -86,7 +86,14 @@ impl ProtectionDomain {
     /// Returns whether the kernel has taken the device away from this process: it was removed, or its
     /// driver loads anew. It has then ended all that the process had there, and every call fails.
     pub(in crate::verbs) fn is_disassociated(&self) -> bool {
-        self.query_device().is_err_and(|error| error.raw_os_error() == Some(libc::EIO))
+        // SAFETY: plain data, for which zeroes are valid.
+        let mut told: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open as long as the anchor; `told` is a valid place.
+        let asked = unsafe { ffi::ibv_query_device(self.device_context().as_ptr(), &raw mut told) };
+        match asked {
+            -1 => io::Error::last_os_error().raw_os_error() == Some(libc::EIO),
+            code => code.abs() == libc::EIO,
+        }
     }
 
     /// Queries the capabilities that not every device has.
