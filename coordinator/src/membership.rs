@@ -191,7 +191,7 @@ impl MembershipController {
         if let Some(rails) = asked.rails.as_ref().filter(|rails| are_rails(rails)) {
             record.rails.clone_from(rails);
         }
-        self.hear_worker(asked.active.max(asked.knows));
+        self.hear_lost_map(asked.active.max(asked.knows));
         self.hear_lost_map_given_up(asked);
         let noted = self.open_write_handover(id, asked.open_writes.as_ref(), asked.given_up);
         if let Some(change) = &mut self.change

@@ -29,11 +29,16 @@ ROLES = ("coordinator", "worker", "gateway")
 # `systemd-analyze security`, in tenths: the most that a unit may be exposed.
 EXPOSURE_MAX = {"verbs3@worker.service": 16, "verbs3-etcd.service": 13}
 
-CLIENT = """\
-import boto3, os
+CONNECT = """\
+import boto3
 from botocore.config import Config
 client = boto3.client("s3", endpoint_url="http://127.0.0.1:9000", aws_access_key_id="CLIENT", aws_secret_access_key="a-secret-of-a-client",
-                      region_name="us-east-1", config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}))
+                      region_name="us-east-1",
+                      config=Config(signature_version="s3v4", s3={"addressing_style": "path"}, retries={"max_attempts": 0}))
+"""
+
+CLIENT = CONNECT + """\
+import os
 body = os.urandom(1 << 20)
 client.put_object(Bucket="demo", Key="units", Body=body)
 for _ in range(2):
@@ -43,11 +48,8 @@ print(answer["ResponseMetadata"]["HTTPHeaders"]["x-verbs3-transport"])
 """
 
 # Each request is tried once: over connections that are kept, by hurried readers and by ones with pauses, and over one of its own.
-READERS = """\
-import boto3, http.client, subprocess, threading, time
-from botocore.config import Config
-client = boto3.client("s3", endpoint_url="http://127.0.0.1:9000", aws_access_key_id="CLIENT", aws_secret_access_key="a-secret-of-a-client",
-                      region_name="us-east-1", config=Config(signature_version="s3v4", s3={"addressing_style": "path"}))
+READERS = CONNECT + """\
+import http.client, subprocess, threading, time
 body = client.get_object(Bucket="demo", Key="units")["Body"].read()
 path = client.generate_presigned_url("get_object", Params={"Bucket": "demo", "Key": "units"}).split(":9000")[1]
 over, failed, whole = threading.Event(), [], []

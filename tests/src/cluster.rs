@@ -130,11 +130,7 @@ impl Cluster {
 
     /// Kills the process called `name`, and waits until nothing of it is left.
     pub fn kill(&mut self, name: &str) -> anyhow::Result<()> {
-        let (_, child) = self
-            .processes
-            .iter_mut()
-            .find(|(known, _)| known == name)
-            .context("no such process")?;
+        let child = self.process_mut(name)?;
         child.kill()?;
         child.wait()?;
         Ok(())
@@ -148,14 +144,15 @@ impl Cluster {
     /// Starts the process called `name` again after it was killed.
     pub fn restart(&mut self, name: &str) -> anyhow::Result<()> {
         let config = self.folder.path().join(format!("{name}.toml"));
-        let (_, child) = self
-            .processes
-            .iter_mut()
-            .find(|(known, _)| known == name)
-            .context("no such process")?;
-        child.wait()?;
-        *child = spawn(&config, name, self.folder.path(), &self.environment)?;
+        self.process_mut(name)?.wait()?;
+        let child = spawn(&config, name, self.folder.path(), &self.environment)?;
+        *self.process_mut(name)? = child;
         Ok(())
+    }
+
+    fn process_mut(&mut self, name: &str) -> anyhow::Result<&mut Child> {
+        let found = self.processes.iter_mut().find(|(known, _)| known == name);
+        Ok(&mut found.context("no such process")?.1)
     }
 
     /// Starts one more worker, which a coordinated cluster takes in.
@@ -176,7 +173,8 @@ impl Cluster {
         self.issuer.take()
     }
 
-    /// Runs `verbs3 WORDS --config …` of the coordinator, or of an operator, and gives its status and what it printed.
+    /// Runs `verbs3 WORDS --config …` with the configuration of the coordinator, or of an operator
+    /// where there are certificates. Gives its status and what it printed.
     pub async fn command(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
         process::command(self.folder.path(), words).await
     }

@@ -6,6 +6,8 @@ pub mod cluster;
 mod cluster_builder;
 pub mod content;
 mod failure;
+#[allow(clippy::unwrap_used)]
+pub mod folder_copy;
 pub mod history;
 pub mod hosts;
 pub mod metrics;

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
+use verbs3_tests::folder_copy::copy_folder;
 use verbs3_tests::history::{History, Writes};
 use verbs3_tests::metrics::eventually;
 use verbs3_tests::{Cluster, content, seed};
@@ -13,18 +13,6 @@ use verbs3_tests::{Cluster, content, seed};
 /// More than a machine that is five times slower needs.
 const SOON: Duration = Duration::from_secs(120);
 const KEYS: u64 = 24;
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
-        if path.is_dir() {
-            copy_folder(&path, &to.join(name));
-        } else {
-            fs::copy(&path, to.join(name)).unwrap();
-        }
-    }
-}
 
 /// Every key can be written through one gateway, and every gateway shows what was written.
 async fn is_written_and_seen(cluster: &Cluster, bucket: &str, version: u64) {

@@ -191,6 +191,12 @@ pub struct HolderId(pub u64);
 )]
 pub struct Epoch(pub u64);
 
+impl Epoch {
+    /// Least epoch of a static list's map. A coordinator's epochs stay below it: the two must never
+    /// meet.
+    pub const STATIC_MIN: Self = Self(1 << 63);
+}
+
 /// The home's counter for a key hash; announcements and reports raise it.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,

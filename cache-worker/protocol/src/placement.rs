@@ -124,9 +124,7 @@ impl PlacementMap {
             hasher.write_u64(member.weight.to_bits());
             hasher.write_u8(u8::from(member.draining));
         }
-        // Static epochs use the upper half of the range: a coordinator's epochs stay in the lower
-        // half, and the two must never meet.
-        Epoch(hasher.finish() | 1 << 63)
+        Epoch(hasher.finish() | Epoch::STATIC_MIN.0)
     }
 
     /// Returns the map of a follower that knows none yet: epoch 0, without owners.

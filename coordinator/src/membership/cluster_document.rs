@@ -42,8 +42,8 @@ pub struct SlotShareMove {
 pub(super) const MISSING_MAX: usize = 200;
 
 impl ClusterDocument {
-    /// Creates the document of a new cluster. Epochs start from the time, so followers of an
-    /// earlier cluster of this name accept them.
+    /// Creates the document of a new cluster. Its first epoch follows `epoch`, or the floor of the
+    /// term that begins, where that is higher.
     pub fn new(epoch: Epoch, replicas: u16) -> Self {
         let none = MemberRoster::new(Epoch(0), replicas, Vec::new());
         Self {

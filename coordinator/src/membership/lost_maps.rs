@@ -6,17 +6,14 @@
 //! the found map counts any more. The leader brings another map into force, above all that it heard
 //! of, once nobody can answer under a lost one.
 //!
-//! Does not know the members of lost maps. Who follows one and reaches no coordinator is waited for
-//! no longer than a lease and a leadership.
+//! Does not know the members of lost maps. Unless one of them says that it has given up the newest,
+//! all of them may be cut off and go on: they are waited for until `coordinator.outage` is over.
 
 use verbs3_coordinator_client::api::WorkerLeaseRenewal;
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{Epoch, MemberRoster};
 
 use super::MembershipController;
-
-/// Highest epoch that a process may report. Maps of static lists have epochs above it.
-pub(super) const EPOCH_MAX: Epoch = Epoch((1 << 63) - 1);
 
 /// How far above the leader's own first epoch a lost one may be. Epochs begin with seconds, so these
 /// are 17 years of clocks that were ahead. A leader that believed in any epoch would soon have none
@@ -74,9 +71,9 @@ impl LostMaps {
         self.is_due
     }
 
-    /// Returns whether a worker has given up the newest lost map.
+    /// Returns whether a worker has given up the newest lost map, which another one has to replace.
     pub(super) fn is_given_up(&self) -> bool {
-        self.newest.0 > 0 && self.given_up >= self.newest
+        self.is_due && self.given_up >= self.newest
     }
 
     /// Returns the epoch of the next map when `highest` was used last.
@@ -118,11 +115,6 @@ impl MembershipController {
         shows
     }
 
-    /// Hears which map a worker has, at its registration or renewal.
-    pub(super) fn hear_worker(&mut self, epoch: Epoch) {
-        self.hear_lost_map(epoch);
-    }
-
     /// Hears from a renewal that its worker answers under a lost map no more.
     pub(super) fn hear_lost_map_given_up(&mut self, asked: &WorkerLeaseRenewal) {
         if asked.active != asked.knows && self.is_lost_map(asked.knows) {
@@ -148,8 +140,8 @@ impl MembershipController {
         is_plausible && (is_later || is_never_given)
     }
 
-    /// Returns whether the map was a lost one that nobody knew of.
-    fn hear_lost_map(&mut self, epoch: Epoch) -> bool {
+    /// Hears which map somebody has. Returns whether it was a lost one that nobody knew of.
+    pub(super) fn hear_lost_map(&mut self, epoch: Epoch) -> bool {
         // Followers may see a map while its document is being written.
         let is_news = epoch > self.lost.newest && self.lost.shown < SHOWN_MAX;
         if self.activating || !is_news || !self.is_lost_map(epoch) {

@@ -239,7 +239,7 @@ impl MembershipController {
         }
         let certain = latest_end.saturating_add(self.options.settings.outage.0);
         // A later map was given up: nobody answers under the one before it.
-        let gave_up_later = self.lost.is_due() && self.lost.is_given_up();
+        let gave_up_later = self.lost.is_given_up();
         let has_members = !self.document.active.members.is_empty();
         if gave_up > 0 || gave_up_later || !has_members || now >= certain {
             return ChangeReadiness::Ready;

@@ -2,10 +2,9 @@
 
 use verbs3_coordinator_client::api::{WorkerIncarnation, WorkerLeaseGrant, WorkerRegistration};
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
-use verbs3_protocol::{ClusterMember, WorkerId};
+use verbs3_protocol::{ClusterMember, Epoch, WorkerId};
 
 use super::lease_grant::ReportedEpochs;
-use super::lost_maps::EPOCH_MAX;
 use super::member_record::{MemberRecord, OpenWriteHandover};
 use super::{MembershipController, MembershipError};
 
@@ -37,7 +36,7 @@ impl MembershipController {
             return Err(MembershipError::Malformed { id: asked.id, flaw });
         }
         self.require_free_id(&asked, now)?;
-        self.hear_worker(asked.knows);
+        self.hear_lost_map(asked.knows);
         let WorkerRegistration {
             id,
             incarnation,
@@ -165,7 +164,7 @@ fn find_flaw(asked: &WorkerRegistration) -> Option<RegistrationFlaw> {
     if !weight.is_finite() || *weight <= 0.0 {
         return Some(RegistrationFlaw::Weight);
     }
-    if *knows > EPOCH_MAX {
+    if *knows >= Epoch::STATIC_MIN {
         return Some(RegistrationFlaw::Epoch);
     }
     let is_addressed = !address.is_empty() && address.len() <= 256;

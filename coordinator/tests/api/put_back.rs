@@ -14,6 +14,11 @@ use verbs3_protocol::MemberRoster;
 
 use super::*;
 
+#[path = "../../../tests/src/folder_copy.rs"]
+mod folder_copy;
+
+use folder_copy::copy_folder;
+
 /// Every map that anybody was told of. One epoch has one map.
 #[derive(Default)]
 struct SeenMaps(Mutex<HashMap<Epoch, MemberRoster>>);
@@ -111,19 +116,6 @@ async fn agree(
         }
         assert!(began.elapsed() < SOON, "not all agree on a map later than {before:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let (entry, kind) = entry.map(|entry| (entry.path(), entry.file_type().unwrap())).unwrap();
-        let to = to.join(entry.file_name().unwrap());
-        if kind.is_dir() {
-            copy_folder(&entry, &to);
-        } else {
-            std::fs::copy(&entry, &to).unwrap();
-        }
     }
 }
 

@@ -75,7 +75,7 @@ impl ConnectionCaller {
     }
 
     /// Returns when a connection without a request has to end, and why.
-    pub async fn wait_for_farewell(&self, idle_max: Duration) -> ConnectionCut {
+    pub async fn wait_for_dismissal(&self, idle_max: Duration) -> ConnectionCut {
         tokio::select! {
             () = self.wait_for_idle(idle_max) => ConnectionCut::Idle,
             () = self.activity.wait_for_displacement() => ConnectionCut::Displaced,

@@ -57,7 +57,7 @@ const FIRST_REQUEST_MAX: Duration = Duration::from_secs(1);
 /// already, and which it would reset.
 const LATE_CONNECTIONS_MAX: usize = 1024;
 /// Longest wait for an idle client to learn that its connection ends.
-const FAREWELL_MAX: Duration = Duration::from_secs(5);
+const DISMISSAL_MAX: Duration = Duration::from_secs(5);
 
 /// An address that accepts connections.
 pub struct HttpListener {
@@ -411,25 +411,23 @@ async fn serve_requests<S>(
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
         () = shared.stop.cancelled() => {
-            let ended = match caller.is_proven() {
-                true => None,
+            let mut ended = None;
+            if !caller.is_proven() {
                 // Its request may be on its way. The answer ends the connection.
-                false => timeout(FIRST_REQUEST_MAX, connection.as_mut()).await.ok(),
-            };
-            match ended {
-                Some(ended) => Some(ended),
-                None => {
-                    connection.as_mut().graceful_shutdown();
-                    Some(connection.await)
-                }
+                ended = timeout(FIRST_REQUEST_MAX, connection.as_mut()).await.ok();
             }
+            if ended.is_none() {
+                connection.as_mut().graceful_shutdown();
+                ended = Some(connection.await);
+            }
+            ended
         }
-        why = caller.wait_for_farewell(shared.idle_max) => {
+        why = caller.wait_for_dismissal(shared.idle_max) => {
             shared.front.metrics.connections_cut[why].inc();
             connection.as_mut().graceful_shutdown();
             // A request that was on its way when the end was announced is still answered.
             loop {
-                match timeout(FAREWELL_MAX, connection.as_mut()).await {
+                match timeout(DISMISSAL_MAX, connection.as_mut()).await {
                     Ok(ended) => break Some(ended),
                     Err(_) if caller.is_busy() => {}
                     Err(_) => break None,

@@ -38,6 +38,22 @@ fn copy_and_later_map() -> (ClusterDocument, MemberRoster) {
     (copy, later)
 }
 
+/// Elects a leader to which a and b come back, who know no map, and e, who is new.
+fn elect_beside_newcomer(document: ClusterDocument, floor: u64) -> MembershipController {
+    let mut cluster = elect_with(document, floor);
+    for name in ["a", "b", "e"] {
+        cluster.register_worker(registration(name, name), seconds(100)).unwrap();
+    }
+    cluster
+}
+
+/// One map comes once d has shown the lost map 103. It is above that one, and not next to it.
+fn assert_replaced(cluster: &mut MembershipController) {
+    let workers = [("a", 0), ("b", 0), ("e", 0), ("d", 103)];
+    let maps = run_until(cluster, &workers, LOST_LEASES_END);
+    assert_eq!((maps.len(), maps[1].epoch), (2, Epoch(105)));
+}
+
 fn register_knowing(cluster: &mut MembershipController, name: &str, knows: u64, at: u64) {
     let asked = WorkerRegistration { knows: Epoch(knows), ..registration(name, name) };
     let granted = cluster.register_worker(asked, seconds(at)).unwrap();
@@ -103,10 +119,7 @@ fn an_epoch_of_a_lost_map_is_never_given_to_another_one() {
 #[test]
 fn epochs_go_on_from_the_time_though_nobody_shows_a_lost_map() {
     let (copy, _) = copy_and_later_map();
-    let mut cluster = elect_with(copy, 5000);
-    for name in ["a", "b", "e"] {
-        cluster.register_worker(registration(name, name), seconds(100)).unwrap();
-    }
+    let mut cluster = elect_beside_newcomer(copy, 5000);
     let maps = run_until(&mut cluster, &[("a", 0), ("b", 0), ("e", 0)], 102);
     assert_eq!(maps.last().unwrap().epoch, Epoch(5001));
     assert_eq!(cluster.take_lost_map(), None);
@@ -201,28 +214,20 @@ fn another_leader_over_an_intact_store_finds_nothing_lost() {
 #[test]
 fn a_lost_map_that_is_shown_while_another_comes_is_above_it_too() {
     let (copy, _) = copy_and_later_map();
-    let mut cluster = elect_with(copy, 0);
-    for name in ["a", "b", "e"] {
-        cluster.register_worker(registration(name, name), seconds(100)).unwrap();
-    }
+    let mut cluster = elect_beside_newcomer(copy, 0);
     settle(&mut cluster, seconds(100));
     // This one gets epoch 102, which was another map's.
     settle(&mut cluster, seconds(101));
     assert!(cluster.change.is_some());
     register_knowing(&mut cluster, "d", 103, 101);
-    let workers = [("a", 0), ("b", 0), ("e", 0), ("d", 103)];
-    let maps = run_until(&mut cluster, &workers, LOST_LEASES_END);
-    assert_eq!((maps.len(), maps[1].epoch), (2, Epoch(105)));
+    assert_replaced(&mut cluster);
 }
 
 /// The leader's write of the epoch is under way when it hears of the lost map.
 #[test]
 fn a_lost_map_that_is_shown_while_an_epoch_is_written_is_above_it_too() {
     let (copy, _) = copy_and_later_map();
-    let mut cluster = elect_with(copy, 0);
-    for name in ["a", "b", "e"] {
-        cluster.register_worker(registration(name, name), seconds(100)).unwrap();
-    }
+    let mut cluster = elect_beside_newcomer(copy, 0);
     settle(&mut cluster, seconds(100));
     let MembershipStep::Persist(written) = cluster.decide_step(seconds(101)) else {
         panic!("no epoch is taken")
@@ -231,19 +236,14 @@ fn a_lost_map_that_is_shown_while_an_epoch_is_written_is_above_it_too() {
     register_knowing(&mut cluster, "d", 103, 101);
     cluster.confirm_persisted(*written, seconds(101));
     assert!(cluster.change.is_none());
-    let workers = [("a", 0), ("b", 0), ("e", 0), ("d", 103)];
-    let maps = run_until(&mut cluster, &workers, LOST_LEASES_END);
-    assert_eq!((maps.len(), maps[1].epoch), (2, Epoch(105)));
+    assert_replaced(&mut cluster);
 }
 
 /// The first map was ready before anybody showed the lost one, whose epoch is below.
 #[test]
 fn a_lost_map_that_is_shown_late_ends_what_was_known_before_it() {
     let (copy, _) = copy_and_later_map();
-    let mut cluster = elect_with(copy, 1000);
-    for name in ["a", "b", "e"] {
-        cluster.register_worker(registration(name, name), seconds(100)).unwrap();
-    }
+    let mut cluster = elect_beside_newcomer(copy, 1000);
     run_until(&mut cluster, &[("a", 0), ("b", 0), ("e", 0)], 102);
     assert_eq!(epoch(&cluster), Epoch(1001));
     register_knowing(&mut cluster, "d", 103, 102);
@@ -311,10 +311,7 @@ fn a_worker_that_shows_ever_newer_maps_puts_the_next_one_off_for_a_bounded_time(
 #[test]
 fn who_gave_up_another_map_has_not_given_up_the_lost_one() {
     let (copy, _) = copy_and_later_map();
-    let mut cluster = elect_with(copy, 1000);
-    for name in ["a", "b", "e"] {
-        cluster.register_worker(registration(name, name), seconds(100)).unwrap();
-    }
+    let mut cluster = elect_beside_newcomer(copy, 1000);
     run_until(&mut cluster, &[("a", 0), ("b", 0), ("e", 0)], 102);
     assert_eq!(epoch(&cluster), Epoch(1001));
     renew_knowing(&mut cluster, "a", 1001, 103);

@@ -72,25 +72,25 @@ impl ProtectionDomain {
         self.pd.as_ptr()
     }
 
-    fn query_device(&self) -> io::Result<ffi::ibv_device_attr> {
+    /// Returns the result, as the library gives it, and what the device told.
+    fn ask_device(&self) -> (libc::c_int, ffi::ibv_device_attr) {
         // SAFETY: plain data, for which zeroes are valid.
         let mut told: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
-        check_result(
-            // SAFETY: the context is open as long as the anchor; `told` is a valid place.
-            unsafe { ffi::ibv_query_device(self.device_context().as_ptr(), &raw mut told) },
-            "can't ask the device",
-        )?;
+        // SAFETY: the context is open as long as the anchor; `told` is a valid place.
+        let asked = unsafe { ffi::ibv_query_device(self.device_context().as_ptr(), &raw mut told) };
+        (asked, told)
+    }
+
+    fn query_device(&self) -> io::Result<ffi::ibv_device_attr> {
+        let (asked, told) = self.ask_device();
+        check_result(asked, "can't ask the device")?;
         Ok(told)
     }
 
     /// Returns whether the kernel has taken the device away from this process: it was removed, or its
     /// driver loads anew. It has then ended all that the process had there, and every call fails.
     pub(in crate::verbs) fn is_disassociated(&self) -> bool {
-        // SAFETY: plain data, for which zeroes are valid.
-        let mut told: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: the context is open as long as the anchor; `told` is a valid place.
-        let asked = unsafe { ffi::ibv_query_device(self.device_context().as_ptr(), &raw mut told) };
-        match asked {
+        match self.ask_device().0 {
             -1 => io::Error::last_os_error().raw_os_error() == Some(libc::EIO),
             code => code.abs() == libc::EIO,
         }
