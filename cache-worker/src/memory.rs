@@ -25,8 +25,7 @@ pub(crate) use ghost_fingerprints::GhostFingerprints;
 use shard::{MemoryTierShard, PageArrival};
 use slab::DiskStanding;
 pub(crate) use staged_pages::{
-    ArrivedPages, StageError, StageOwner, StageReservation, StagedPage, StagedPageTable,
-    StagedWrite,
+    ComingPages, StageError, StageOwner, StageReservation, StagedPage, StagedPageTable, StagedWrite,
 };
 
 /// A complete page, with the checksum that it got when it was filled.

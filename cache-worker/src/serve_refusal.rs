@@ -138,9 +138,9 @@ impl ServeRefusal {
             | Self::RecallsPending
             | Self::NothingPushed
             | Self::NoStageMemory
-            | Self::Stage(StageError::Off | StageError::Bytes | StageError::Writes) => {
-                RefusalKind::Busy
-            }
+            | Self::Stage(
+                StageError::Off | StageError::Bytes | StageError::Writes | StageError::Settled,
+            ) => RefusalKind::Busy,
             Self::Fill(failure) => failure.refusal_kind(),
             Self::Check(refusal) => refusal.kind.clone(),
         }

@@ -33,11 +33,13 @@ pub(crate) struct StagedPage {
     pub(crate) width: u64,
 }
 
-/// Pages that have come, all under one token.
-pub(crate) struct ArrivedPages {
+/// Pages that are about to come, all under one token.
+pub(crate) struct ComingPages {
     pub(crate) token: PopulateToken,
     pub(crate) owner: StageOwner,
-    pub(crate) pages: Vec<StagedPage>,
+    pub(crate) account: TenantAccount,
+    /// Bytes of their cells, and of what they are pushed into.
+    pub(crate) bytes: u64,
     pub(crate) now: WorkerInstant,
 }
 
@@ -46,9 +48,12 @@ pub(crate) struct StagedWrite {
     owner: StageOwner,
     pub(crate) account: TenantAccount,
     pub(crate) pages: HashMap<(BlockIndex, u16), StagedPage>,
+    /// Reservations whose pages have not come. Where one of them belongs to a write of the same
+    /// token that is over, this is too small, and the owner of the token loses pages.
+    coming: usize,
     /// Bytes of the cells of all pages.
     width: u64,
-    /// When its last page came.
+    /// When its last page was announced or came.
     touched: WorkerInstant,
 }
 
@@ -63,6 +68,8 @@ pub(crate) enum StageError {
     Writes,
     #[error("the token belongs to another object, gateway or tenant")]
     OtherOwner,
+    #[error("the write was settled while its pages were on their way")]
+    Settled,
 }
 
 #[derive(Default)]
@@ -81,16 +88,25 @@ pub(crate) struct StagedPageTable {
     metrics: WorkerMetrics,
 }
 
-/// Bytes that are taken for pages on their way here. Dropping it gives them back.
+/// A place for pages on their way here, and the bytes that are taken for them. Dropping it gives
+/// back what no page has used.
 pub(crate) struct StageReservation {
     table: Arc<StagedPageTable>,
+    token: PopulateToken,
     bytes: u64,
     account: TenantAccount,
 }
 
 impl Drop for StageReservation {
     fn drop(&mut self) {
-        self.table.release_bytes(&mut self.table.state.lock(), self.bytes, self.account);
+        let mut state = self.table.state.lock();
+        if let Some(write) = state.writes.get_mut(&self.token) {
+            write.coming = write.coming.saturating_sub(1);
+            if write.coming == 0 && write.pages.is_empty() {
+                state.writes.remove(&self.token);
+            }
+        }
+        self.table.release_bytes(&mut state, self.bytes, self.account);
     }
 }
 
@@ -116,37 +132,21 @@ impl StagedPageTable {
         self.kept_for
     }
 
-    /// Takes bytes for pages that are about to come, for the account.
-    pub(crate) fn reserve_bytes(
+    /// Takes a place for pages that are about to come. From now on the write can be settled: pages
+    /// that come later are nobody's.
+    pub(crate) fn reserve_place(
         self: &Arc<Self>,
-        bytes: u64,
-        account: TenantAccount,
+        coming: ComingPages,
     ) -> Result<StageReservation, StageError> {
+        let ComingPages { token, owner, account, bytes, now } = coming;
         if self.bytes_max == 0 {
             return Err(StageError::Off);
         }
         let mut state = self.state.lock();
+        let state = &mut *state;
         if bytes > self.bytes_max.saturating_sub(state.bytes) {
             return Err(StageError::Bytes);
         }
-        state.bytes += bytes;
-        self.tenants.add_held(TenantTier::Memory, account, bytes);
-        self.metrics.staged_bytes.set(state.bytes as i64);
-        Ok(StageReservation { table: self.clone(), bytes, account })
-    }
-
-    /// Keeps pages under a token. A page that is there already is replaced: its question was asked
-    /// again. What was taken beyond the pages is given back.
-    pub(crate) fn add_pages(
-        &self,
-        arrived: ArrivedPages,
-        mut taken: StageReservation,
-    ) -> Result<(), StageError> {
-        let ArrivedPages { token, owner, pages, now } = arrived;
-        let account = taken.account;
-        // Locals end before parameters: the lock is free again when `taken` takes it.
-        let mut state = self.state.lock();
-        let state = &mut *state;
         match state.writes.get(&token) {
             Some(known) if known.owner != owner || known.account != account => {
                 return Err(StageError::OtherOwner);
@@ -158,9 +158,29 @@ impl StagedPageTable {
             owner,
             account,
             pages: HashMap::new(),
+            coming: 0,
             width: 0,
             touched: now,
         });
+        write.coming += 1;
+        write.touched = now;
+        state.bytes += bytes;
+        self.tenants.add_held(TenantTier::Memory, account, bytes);
+        self.metrics.staged_bytes.set(state.bytes as i64);
+        Ok(StageReservation { table: self.clone(), token, bytes, account })
+    }
+
+    /// Keeps pages that have come. A page that is there already is replaced: its question was asked
+    /// again. What was taken beyond the pages is given back.
+    pub(crate) fn add_pages(
+        &self,
+        pages: Vec<StagedPage>,
+        now: WorkerInstant,
+        mut taken: StageReservation,
+    ) -> Result<(), StageError> {
+        // Locals end before parameters: the lock is free again when `taken` takes it.
+        let mut state = self.state.lock();
+        let write = state.writes.get_mut(&taken.token).ok_or(StageError::Settled)?;
         write.touched = now;
         let mut replaced = 0;
         for page in pages {
@@ -171,7 +191,7 @@ impl StagedPageTable {
                 replaced += before.width;
             }
         }
-        self.release_bytes(state, replaced, account);
+        self.release_bytes(&mut state, replaced, taken.account);
         Ok(())
     }
 
@@ -189,11 +209,12 @@ impl StagedPageTable {
         self.remove_write(&mut state, token)
     }
 
-    /// Gives up the write whose last page is the oldest. Returns false if there is none. Looks at
+    /// Gives up the write whose last page is the oldest. Returns false if none has pages. Looks at
     /// every write: there are `writes_max` at most, and memory has run out.
     pub(crate) fn give_up_oldest(&self) -> bool {
         let mut state = self.state.lock();
-        let oldest = state.writes.iter().min_by_key(|(_, write)| write.touched);
+        let with_pages = state.writes.iter().filter(|(_, write)| !write.pages.is_empty());
+        let oldest = with_pages.min_by_key(|(_, write)| write.touched);
         let Some((&token, _)) = oldest else { return false };
         let given_up = self.remove_write(&mut state, token);
         drop(state);

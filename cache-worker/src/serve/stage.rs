@@ -14,7 +14,7 @@ use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::ReplySender;
 
 use crate::memory::{
-    ArrivedPages, CachedPage, MemoryTier, MemoryUrgency, StageOwner, StageReservation, StagedPage,
+    CachedPage, ComingPages, MemoryTier, MemoryUrgency, StageOwner, StageReservation, StagedPage,
 };
 use crate::metrics::{BusyReason, CountedRequest, StagedEnd};
 use crate::serve_refusal::ServeRefusal;
@@ -38,9 +38,8 @@ impl CacheWorker {
     ) -> Result<StagedPages, ServeRefusal> {
         self.metrics.requests[CountedRequest::Stage].inc();
         let lengths = self.check_stage(&stage)?;
-        let StagingCall { account, peer } = call;
         let memory_tier = self.pages.filler.memory_tier();
-        let room = self.take_room(&lengths, account).inspect_err(|_| {
+        let room = self.take_room(&stage, &lengths, call).inspect_err(|_| {
             self.metrics.busy[BusyReason::Staged].inc();
         })?;
         // A gateway that stands still, or never pushes, gives its room back like one that never
@@ -49,9 +48,7 @@ impl CacheWorker {
         let pushed = timeout(staged_for, reply.pull_data(Bytes::new(), room.landing)).await;
         let pushed = pushed.ok().and_then(Result::ok).ok_or(ServeRefusal::NothingPushed)?;
         let pages = self.copy_pages(&stage, room.cells, pushed)?;
-        let (token, owner) = (stage.token, StageOwner { object: stage.object, peer });
-        let arrived = ArrivedPages { token, owner, pages, now: self.clock.now() };
-        memory_tier.staged_pages().add_pages(arrived, room.taken)?;
+        memory_tier.staged_pages().add_pages(pages, self.clock.now(), room.taken)?;
         Ok(StagedPages { bytes: stage.bytes.into() })
     }
 
@@ -80,13 +77,18 @@ impl CacheWorker {
     /// long as the call lasts, so what is kept is a copy that it can't reach.
     fn take_room(
         &self,
+        stage: &StageMessage,
         lengths: &[usize],
-        account: TenantAccount,
+        call: StagingCall,
     ) -> Result<StageRoom, ServeRefusal> {
+        let StagingCall { account, peer } = call;
         let memory = self.pages.filler.memory_tier();
         let arena = memory.page_arena();
         let width = lengths.iter().map(|&bytes| arena.class_bytes(bytes) as u64).sum::<u64>();
-        let taken = memory.staged_pages().reserve_bytes(2 * width, account)?;
+        let owner = StageOwner { object: stage.object.clone(), peer };
+        let (token, bytes, now) = (stage.token, 2 * width, self.clock.now());
+        let coming = ComingPages { token, owner, account, bytes, now };
+        let taken = memory.staged_pages().reserve_place(coming)?;
         let cells = lengths
             .iter()
             .map(|&bytes| memory.allocate_cell(bytes, MemoryUrgency::Ahead, account))

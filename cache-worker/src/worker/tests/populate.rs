@@ -235,6 +235,23 @@ async fn a_question_that_makes_no_sense_takes_no_memory() {
     assert_eq!(bed.arena.arena_usage().asked_bytes, 0);
 }
 
+/// A gateway gives a write up, or commits what it has heard of, while more pages are on their way.
+#[tokio::test]
+async fn pages_that_come_after_their_write_was_settled_are_not_kept() {
+    let stored = Stored::new(1, BLOCK);
+    for version in [None, Some(version(&stored))] {
+        let bed = bed();
+        let (message, pages) = stage("k", &stored, 0, PAGE);
+        let mut late = bed.call(&WorkerRequest::Stage(message));
+        assert!(matches!(late.next().await.unwrap(), CallEvent::Wanted { .. }));
+        assert_eq!(settle(&bed, "k", version).await, 0);
+        late.push_data(&pages).await.unwrap();
+        assert_eq!(refusal(push(late, &pages).await), RefusalKind::Busy);
+        assert_eq!((held_pages(&bed), staged_bytes(&bed)), (0, 0));
+        bed.assert_nothing_leaked().await;
+    }
+}
+
 /// Under its token alone, nobody else can make pages readable under another key.
 #[tokio::test]
 async fn a_token_is_of_no_use_for_another_object() {

@@ -17,14 +17,24 @@ use futures::StreamExt;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Result};
 
-use super::{LocalOptions, LocalStore};
+use super::{LocalError, LocalOptions, LocalStore};
 
 fn options(root: &Path) -> LocalOptions {
     LocalOptions { sync: false, part_bytes_min: 1, ..LocalOptions::new(root) }
 }
 
+/// Opens a store. Waits for its lock: a process that another test is about to start has this one's
+/// open files until its program begins.
 fn open(root: &Path) -> LocalStore {
-    LocalStore::open_store(options(root)).unwrap()
+    let began = Instant::now();
+    loop {
+        match LocalStore::open_store(options(root)) {
+            Err(LocalError::Locked { .. }) if began.elapsed() < Duration::from_secs(20) => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 async fn open_with_bucket(root: &Path) -> LocalStore {
