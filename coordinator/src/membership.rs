@@ -142,7 +142,7 @@ impl MembershipController {
             .collect();
         let told = MapAnnouncement::new(&document, &BTreeMap::new());
         let pace = SharePacing::new(&document, options.step_time(), now);
-        let lost = LostMaps::new(document.highest, now);
+        let lost = LostMaps::new(&document, now);
         Self {
             options,
             document,

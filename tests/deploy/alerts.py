@@ -92,6 +92,7 @@ SCENARIOS: dict[str, tuple[list[Change], int, int]] = {
     "Verbs3ControllerBehind": ([("verbs3_controller_left_out", {}, "0+0x20 3+0x100")], 45, 1),
     "Verbs3NoCoordinatorLeads": ([("verbs3_coordinator_leader", {}, "1+0x30 0+0x90")], 45, 1),
     "Verbs3CoordinatorStoreFails": ([("verbs3_coordinator_store_failures_total", {}, "0+0x30 0+1x90")], 45, 1),
+    "Verbs3MapsLost": ([("verbs3_coordinator_maps_lost_total", {}, "0+0x30 1+0x90")], 33, 1),
     "Verbs3WorkerWithoutLease": ([("verbs3_worker_leased", {"instance": "127.0.0.1:9401"}, "1+0x30 0+0x90")], 45, 1),
     "Verbs3WorkerGone": ([("verbs3_coordinator_workers_missing", {}, "0+0x30 1+0x90")], 45, 1),
     "Verbs3PreloadNotDone": ([("verbs3_preload_jobs_ended_total", {"state": "incomplete"}, "0+0x30 1+0x90")], 33, 1),

@@ -100,7 +100,7 @@ export VERBS3 CONFORMANCE UNIT VM_PYTHON
 left() {
   row=0
   one 'rxe rxe:4096'               1800 conformance_verbs_plain:0 conformance_verbs_windows:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
-  one 'rxe:4096'                   1200 system system_memlock
+  one 'rxe:4096'                   1500 system system_memlock system_certified
 }
 right() {
   row=10

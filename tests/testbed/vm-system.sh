@@ -177,6 +177,89 @@ system_runs() {
   finish gateway worker-0 worker-1 store
 }
 
+# The same with node certificates: workers and gateway take TLS alone over tcp, and a session over verbs begins by the ticket
+# that tcp gave. Then certificates, their authority and the secret change under reads, and new sessions begin by the new ones.
+CERTIFIED=(worker-0 worker-1 gateway)
+system_certified() {
+  resources >"$WORK/certified-before"
+  write_configs "${RAIL_ADDRESS[0]}"
+  make_authority old; make_authority new
+  local name
+  for name in "${CERTIFIED[@]}"; do
+    certify "$name" old; believe "$name" old
+    printf %s "$(secret_of old)" >"$WORK/$name.secret"; : >"$WORK/$name.accepted"
+    sed -i "s|^secret = .*|secret_file = \"$WORK/$name.secret\"\nsecret_accepted_file = \"$WORK/$name.accepted\"\n\
+tls = { certificate = \"$WORK/$name.crt\", key = \"$WORK/$name.key\", ca_file = \"$WORK/$name-ca.crt\", mode = \"require\" }|" "$WORK/$name.toml"
+  done
+  certified_runs; local status=$?
+  abandon_all
+  [ "$status" = 0 ] && resources_return_to "$WORK/certified-before" 90
+}
+certified_runs() {
+  launch store dev; launch worker-0 worker; launch worker-1 worker; launch gateway gateway
+  ready store worker-0 worker-1 gateway || return 1
+  client put || return 1
+  read_begins
+  answers verbs || return 1
+  say "all believe both authorities and both secrets"
+  changed certificates believe_both || return 1
+  changed secret accept_new || return 1
+  say "all prove themselves by the new ones"
+  changed certificates certify_new || return 1
+  changed secret take_new || return 1
+  say "all believe the new ones alone"
+  changed certificates believe_new || return 1
+  changed secret accept_none || return 1
+  answers verbs || return 1
+  local name
+  for name in worker-0 worker-1; do
+    kill -KILL "${PROCESS[$name]}"; wait "${PROCESS[$name]}" 2>/dev/null
+    start "$name" worker && answers verbs || return 1
+  done
+  metric 9201 'verbs3_verbs_queue_pairs' || return 1
+  read_ends && finish gateway worker-0 worker-1 store
+}
+secret_of() { printf 'the %s secret of the VM, which is long enough' "$1"; }
+believe_both() { believe "$1" old new; }
+believe_new() { believe "$1" new; }
+certify_new() { certify "$1" new; }
+accept_new() { replace "$1.accepted" "$(secret_of new)"; }
+take_new() { replace "$1.accepted" "$(secret_of old)"; replace "$1.secret" "$(secret_of new)"; }
+accept_none() { replace "$1.accepted" ""; }
+
+# changed WHAT CHANGE: changes one process after the other, each once the one before has taken it.
+changed() {
+  local name before said="the cluster's secret is in force"
+  [ "$1" = secret ] || said="the node.s certificate is in force"
+  for name in "${CERTIFIED[@]}"; do
+    before=$(grep -c "$said" "$WORK/$name.log")
+    "$2" "$name"
+    for _ in $(seq 600); do
+      [ "$(grep -c "$said" "$WORK/$name.log")" = "$before" ] || break
+      sleep 0.2
+    done
+    [ "$(grep -c "$said" "$WORK/$name.log")" != "$before" ] || { echo "$name does not take what $2 changed" >&2; what_was_said; return 1; }
+  done
+}
+# replace NAME TEXT: as a whole, by its name.
+replace() { printf %s "$2" >"$WORK/next" && mv "$WORK/next" "$WORK/$1"; }
+openssl_key=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
+make_authority() { openssl req -x509 "${openssl_key[@]}" -days 30 -subj "/CN=$1" -keyout "$WORK/$1-ca.key" -out "$WORK/$1-ca.crt" 2>/dev/null; }
+# believe PROCESS AUTHORITY…
+believe() {
+  local name=$1 all; shift
+  all=$(for authority; do cat "$WORK/$authority-ca.crt"; done)
+  replace "$name-ca.crt" "$all"
+}
+# certify PROCESS AUTHORITY: the process has the certificate of its role and name.
+certify() {
+  local role=${1%-*}
+  openssl req -new "${openssl_key[@]}" -subj "/CN=$1" -keyout "$WORK/$1.next-key" -out "$WORK/$1.csr" 2>/dev/null
+  openssl x509 -req -in "$WORK/$1.csr" -CA "$WORK/$2-ca.crt" -CAkey "$WORK/$2-ca.key" -CAcreateserial -days 30 -out "$WORK/$1.next-crt" \
+    -extfile <(printf 'subjectAltName=URI:verbs3://vm/%s/%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$role" "$1") 2>/dev/null
+  mv "$WORK/$1.next-crt" "$WORK/$1.crt"; mv "$WORK/$1.next-key" "$WORK/$1.key"
+}
+
 # No memory may be locked: the worker says why it has no verbs and serves by tcp.
 system_memlock() {
   write_configs "${RAIL_ADDRESS[0]}"

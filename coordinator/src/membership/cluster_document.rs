@@ -20,6 +20,10 @@ pub struct ClusterDocument {
     /// Members of the map in force that have only a part of their share.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub moving: BTreeMap<WorkerId, SlotShareMove>,
+    /// Newest lost map that another one has yet to replace. A leader that ends before it has done so
+    /// leaves that to the next one, to whom nobody may show the loss again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Epoch>,
     /// Places where members of the map in force listen, as far as known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<WorkerId, u64>,
@@ -52,6 +56,7 @@ impl ClusterDocument {
             active: none.clone(),
             former: none,
             moving: BTreeMap::new(),
+            lost: None,
             places: BTreeMap::new(),
             missing: Vec::new(),
         }

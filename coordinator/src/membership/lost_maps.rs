@@ -13,7 +13,7 @@ use verbs3_coordinator_client::api::WorkerLeaseRenewal;
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{Epoch, MemberRoster};
 
-use super::MembershipController;
+use super::{ClusterDocument, MembershipController};
 
 /// How far above the leader's own first epoch a lost one may be. Epochs begin with seconds, so these
 /// are 17 years of clocks that were ahead. A leader that believed in any epoch would soon have none
@@ -49,16 +49,17 @@ pub(super) struct LostMaps {
 }
 
 impl LostMaps {
-    /// Creates the state of a leader that has lost nothing, as far as it knows.
-    pub(super) fn new(highest: Epoch, elected: LeaseInstant) -> Self {
-        let none = Epoch(0);
+    /// Creates the state of a leader that begins with this document. It knows of the loss alone that
+    /// an earlier leader has stored.
+    pub(super) fn new(document: &ClusterDocument, elected: LeaseInstant) -> Self {
+        let (highest, none) = (document.highest, Epoch(0));
         Self {
             elected,
             found: highest,
             begun: highest,
-            newest: none,
+            newest: document.lost.unwrap_or(none),
             given_up: none,
-            is_due: false,
+            is_due: document.lost.is_some(),
             planned: None,
             shown: 0,
             shown_by_follower: false,
@@ -122,12 +123,19 @@ impl MembershipController {
         }
     }
 
+    /// Returns the document that has to be stored because a lost map was heard of.
+    pub(super) fn document_of_loss(&self) -> Option<ClusterDocument> {
+        let lost = self.lost_map_in_use();
+        let is_stored = lost.is_none() || lost == self.document.lost;
+        (!is_stored).then(|| ClusterDocument { lost, ..self.document.clone() })
+    }
+
     /// Returns the newest lost map that was heard of since the last call.
     pub fn take_lost_map(&mut self) -> Option<Epoch> {
         std::mem::take(&mut self.lost.is_news).then_some(self.lost.newest)
     }
 
-    /// Returns the lost map that another one has yet to replace, for people.
+    /// Returns the lost map that another one has yet to replace.
     pub(super) fn lost_map_in_use(&self) -> Option<Epoch> {
         self.lost.is_due.then_some(self.lost.newest)
     }

@@ -64,6 +64,9 @@ impl MembershipController {
                 ..self.document.clone()
             }));
         }
+        if let Some(document) = self.document_of_loss() {
+            return MembershipStep::Persist(Box::new(document));
+        }
         if let Some(change) = &self.change {
             if let ChangeReadiness::WaitsFor(_, until) = self.change_readiness(change, now) {
                 return MembershipStep::Wait(until);
@@ -77,6 +80,7 @@ impl MembershipController {
                 active,
                 former,
                 moving,
+                lost: None,
                 places,
                 missing,
                 ..self.document.clone()

@@ -2,7 +2,6 @@
 //! the order. Nothing of a client is kept, read or mapped before its claim has held.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -21,7 +20,6 @@ pub(crate) struct LendingClient<G: LendingGuest> {
     pub(crate) guest: G,
     pub(crate) memory: LentMapping,
     pub(crate) layout: RingLayout,
-    pub(crate) file: OwnedFd,
     pub(crate) place: G::MemoryPlace,
 }
 
@@ -105,13 +103,12 @@ pub(crate) async fn take_memory<G: LendingGuest>(
         Err(refusal) => return Err(refuse_client(stream, refusal).await),
     };
     // The place goes along: a client that is cut meanwhile counts until its memory is unmapped.
-    let mapping =
-        move || map_memory(&file, bytes).map(|memory| PlacedMemory { memory, file, place });
+    let mapping = move || map_memory(&file, bytes).map(|memory| PlacedMemory { memory, place });
     let mapped = tokio::task::spawn_blocking(mapping).await;
     match mapped.unwrap_or(Err(LendingRefusal::Pages)) {
-        Ok(PlacedMemory { memory, file, place }) => {
+        Ok(PlacedMemory { memory, place }) => {
             stream.write_all(&LendingVerdict(Ok(())).encode_verdict()).await?;
-            Ok(LendingClient { guest, memory, layout, file, place })
+            Ok(LendingClient { guest, memory, layout, place })
         }
         Err(refusal) => Err(refuse_client(stream, refusal).await),
     }
@@ -120,7 +117,6 @@ pub(crate) async fn take_memory<G: LendingGuest>(
 /// Mapped memory, and what it counts against.
 struct PlacedMemory<P> {
     memory: LentMapping,
-    file: OwnedFd,
     place: P,
 }
 

@@ -2,7 +2,6 @@
 //! ends. Never waits for the client: what it does not take stays in its own memory.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ use crate::lending_handshake::LendingClient;
 use crate::lending_host::LendingGuest;
 use crate::lending_metrics::{LendingCut, LendingMetrics};
 use crate::lending_stop::LendingStop;
-use crate::lent_memory::{give_pages_back, has_holes};
 use crate::read_landing::land_read;
 use crate::session_rings::{BrokenRings, SessionRings, SubmissionTaker};
 
@@ -47,9 +45,6 @@ struct LendingSession<G: LendingGuest> {
     rings: Arc<SessionRings<G::MemoryPlace>>,
     taker: SubmissionTaker,
     stream: Arc<UnixStream>,
-    /// The memory's file, to be looked at for holes.
-    file: OwnedFd,
-    memory_bytes: u64,
     /// Reads under way. They end with the session.
     reads: JoinSet<()>,
 }
@@ -62,8 +57,7 @@ pub(crate) async fn serve_client<G: LendingGuest>(
     metrics: LendingMetrics,
     stop: &LendingStop,
 ) {
-    let LendingClient { guest, memory, layout, file, place } = client;
-    let memory_bytes = memory.mapped_bytes();
+    let LendingClient { guest, memory, layout, place } = client;
     let stream = Arc::new(stream);
     let rings = SessionRings::new(memory, layout, place, stream.clone(), metrics.clone());
     let mut session = LendingSession {
@@ -71,8 +65,6 @@ pub(crate) async fn serve_client<G: LendingGuest>(
         rings,
         taker: SubmissionTaker::new(reads_in_flight_max),
         stream,
-        file,
-        memory_bytes,
         reads: JoinSet::new(),
     };
     let end = session.serve_rings(stop).await.unwrap_or_else(|end| end);
@@ -81,10 +73,6 @@ pub(crate) async fn serve_client<G: LendingGuest>(
         let _ = stop.cut.run_until_cancelled(ended).await;
     }
     session.reads.shutdown().await;
-    if has_holes(&session.file, memory_bytes) {
-        // Honest clients have none; they keep their bytes.
-        give_pages_back(&session.file);
-    }
     let farewell = match end {
         SessionEnd::HungUp => return,
         SessionEnd::Shutdown => BELL_SHUTDOWN,
@@ -124,9 +112,6 @@ impl<G: LendingGuest> LendingSession<G> {
                 _ = look.tick() => {
                     if !self.guest.is_welcome() {
                         return Ok(SessionEnd::Revoked);
-                    }
-                    if has_holes(&self.file, self.memory_bytes) {
-                        return Ok(SessionEnd::Broken);
                     }
                 }
             }

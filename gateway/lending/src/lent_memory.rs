@@ -1,8 +1,11 @@
-//! Judges memory that a client passes, and maps it. What is no memfd, could shrink under a touch,
-//! or has holes is refused: a touch of it could be a SIGBUS, or be charged to the gateway.
+//! Judges memory that a client passes, maps it, and seals it. What is no memfd, could shrink under a
+//! touch, or has holes is refused: a touch of it could be a SIGBUS, or be charged to the gateway.
+//!
+//! A client could make holes later. `F_SEAL_FUTURE_WRITE` forbids that, and keeps mappings that are
+//! there. So the gateway maps first, seals then, and looks for holes last: what it has seen stays.
 //!
 //! Holes are found by the number of allocated pages, which costs nothing to ask. It tells the truth
-//! only where no page lies beyond the end. So these are taken away once, and the seal against
+//! only where no page lies beyond the end. So these are taken away first, and the seal against
 //! growing keeps new ones out. `SEEK_HOLE` does not serve: it calls pages that are allocated and
 //! not yet written holes, and looks at every page.
 
@@ -12,7 +15,6 @@ use rustix::fs::{
     FallocateFlags, FsWord, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
 };
 use rustix::io::Errno;
-use tracing::warn;
 use verbs3_lending_protocol::{LendingRefusal, LentMapping};
 
 /// The file system of memfds (`TMPFS_MAGIC`, linux/magic.h). Those of huge pages have another one:
@@ -22,9 +24,6 @@ const MEMFD_FILE_SYSTEM: FsWord = 0x0102_1994;
 /// Unit of a file's allocated blocks (`stat(2)`).
 const BLOCK_BYTES: u64 = 512;
 
-/// How much is populated between two looks for holes.
-const PIECE_BYTES: u64 = 2 << 20;
-
 /// Where a file ends for the kernel (`loff_t`).
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
@@ -32,13 +31,8 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 pub(crate) fn judge_memory(file: &OwnedFd, bytes_max: u64) -> Result<u64, LendingRefusal> {
     // Only files in memory have seals.
     let seals = fcntl_get_seals(file).map_err(|_| LendingRefusal::Seals)?;
-    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) || seals.contains(SealFlags::SEAL) {
         return Err(LendingRefusal::Seals);
-    }
-    // A seal against writes that came later would keep its pages from being given back.
-    match fcntl_add_seals(file, SealFlags::SEAL) {
-        Ok(()) | Err(Errno::PERM) => {}
-        Err(_) => return Err(LendingRefusal::Seals),
     }
     let system = fstatfs(file).map_err(|_| LendingRefusal::Seals)?;
     if system.f_type != MEMFD_FILE_SYSTEM {
@@ -58,39 +52,27 @@ pub(crate) fn judge_memory(file: &OwnedFd, bytes_max: u64) -> Result<u64, Lendin
     Ok(bytes)
 }
 
-/// Maps memory that was judged. Touches all its pages, so not on a thread that others wait for.
-/// Looks for holes before each piece: who punches them meanwhile gets one piece filled at most.
+/// Maps memory that was judged, and seals it. Touches all its pages, so not on a thread that others
+/// wait for.
 pub(crate) fn map_memory(file: &OwnedFd, bytes: u64) -> Result<LentMapping, LendingRefusal> {
     let memory = LentMapping::map_untouched(file.as_fd(), bytes);
     let memory = memory.map_err(|_| LendingRefusal::Pages)?;
-    take_pages(file, bytes).map_err(|_| LendingRefusal::Pages)?;
-    for offset in (0..bytes).step_by(PIECE_BYTES as usize) {
-        if has_holes(file, bytes) {
-            give_pages_back(file);
-            return Err(LendingRefusal::Pages);
-        }
-        let piece = PIECE_BYTES.min(bytes - offset);
-        memory.populate_range(offset, piece).map_err(|_| LendingRefusal::Pages)?;
+    punch_hole(file, bytes).map_err(|_| LendingRefusal::Pages)?;
+    let seals = SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+    fcntl_add_seals(file, seals).map_err(|_| LendingRefusal::Seals)?;
+    // Nothing is promised but what this kernel does: it has to refuse even the gateway's own try.
+    if punch_hole(file, bytes) != Err(Errno::PERM) {
+        return Err(LendingRefusal::Seals);
     }
+    if allocated_bytes(file) != whole_pages(file, bytes) {
+        return Err(LendingRefusal::Pages);
+    }
+    memory.populate_range(0, bytes).map_err(|_| LendingRefusal::Pages)?;
     Ok(memory)
 }
 
-/// Returns whether pages of mapped memory are missing. A touch of them would count as the
-/// gateway's. Too many pages are as bad: some would lie beyond the end and hide as many holes.
-pub(crate) fn has_holes(file: &OwnedFd, bytes: u64) -> bool {
-    allocated_bytes(file) != whole_pages(file, bytes)
-}
-
-/// Takes all pages out of the memory of a client that punched holes: what was counted as the
-/// gateway's no longer is, though the client keeps the file. Its bytes are lost to it.
-pub(crate) fn give_pages_back(file: &OwnedFd) {
-    if let Err(error) = take_pages(file, 0) {
-        warn!(%error, "pages of a client that punched holes still count as the gateway's");
-    }
-}
-
 /// Takes all pages from `offset` on out of the file, also those beyond its end.
-fn take_pages(file: &OwnedFd, offset: u64) -> rustix::io::Result<()> {
+fn punch_hole(file: &OwnedFd, offset: u64) -> rustix::io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(file, flags, offset, FILE_BYTES_MAX - offset)
 }
@@ -109,9 +91,10 @@ fn whole_pages(file: &OwnedFd, bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use rustix::fs::{
-        FallocateFlags, MemfdFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
-    };
+    use std::fs::File;
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     use super::*;
 
@@ -158,10 +141,10 @@ mod tests {
         let pipe = OwnedFd::from(pipe);
         assert_eq!(judge_memory(&pipe, BYTES), Err(LendingRefusal::Seals));
         let folder = tempfile::tempdir().unwrap();
-        let file: OwnedFd = std::fs::File::create(folder.path().join("f")).unwrap().into();
+        let file: OwnedFd = File::create(folder.path().join("f")).unwrap().into();
         ftruncate(&file, BYTES).unwrap();
         assert_eq!(judge_memory(&file, BYTES), Err(LendingRefusal::Seals));
-        if let Ok(shared) = std::fs::File::create(format!("/dev/shm/v3-{}", std::process::id())) {
+        if let Ok(shared) = File::create(format!("/dev/shm/v3-{}", std::process::id())) {
             let shared: OwnedFd = shared.into();
             ftruncate(&shared, BYTES).unwrap();
             assert_eq!(judge_memory(&shared, BYTES), Err(LendingRefusal::Seals));
@@ -173,12 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn holes_after_the_judgement_are_found_and_no_page_stays() {
+    fn holes_after_the_judgement_are_found_and_not_filled() {
         let file = memfd(BYTES, FIXED);
         assert_eq!(judge_memory(&file, BYTES), Ok(BYTES));
         fallocate(&file, PUNCH, 0, BYTES / 2).unwrap();
         assert_eq!(map_memory(&file, BYTES).unwrap_err(), LendingRefusal::Pages);
-        assert_eq!(fstat(&file).unwrap().st_blocks, 0, "nothing is left to count");
+        assert_eq!(allocated_bytes(&file), BYTES / 2, "no page was added");
     }
 
     #[test]
@@ -187,7 +170,7 @@ mod tests {
         fallocate(&file, PUNCH, 0, BYTES).unwrap();
         assert_eq!(judge_memory(&file, BYTES), Ok(BYTES), "as many pages as an honest client's");
         assert_eq!(map_memory(&file, BYTES).unwrap_err(), LendingRefusal::Pages);
-        assert_eq!(fstat(&file).unwrap().st_blocks, 0, "nothing is left to count");
+        assert_eq!(allocated_bytes(&file), 0, "no page was added");
     }
 
     #[test]
@@ -198,8 +181,6 @@ mod tests {
         assert_eq!(allocated_bytes(&file), BYTES);
         let more = fallocate(&file, FallocateFlags::KEEP_SIZE, BYTES, BYTES);
         assert_eq!(more.unwrap_err(), Errno::PERM, "the kernel holds the seal");
-        fallocate(&file, PUNCH, BYTES / 2, BYTES / 2).unwrap();
-        assert!(has_holes(&file, BYTES));
     }
 
     #[test]
@@ -213,19 +194,47 @@ mod tests {
         let bytes = BYTES - 100;
         let file = memfd(bytes, FIXED);
         assert_eq!(judge_memory(&file, BYTES), Ok(bytes));
-        let _memory = map_memory(&file, bytes).unwrap();
-        assert!(!has_holes(&file, bytes));
+        map_memory(&file, bytes).unwrap();
     }
 
+    /// A page that the client gives back would be the gateway's at its next touch.
     #[test]
-    fn no_later_seal_keeps_pages_from_being_given_back() {
+    fn nobody_makes_holes_in_mapped_memory() {
         let file = memfd(BYTES, FIXED);
+        let of_client = LentMapping::map_file(file.as_fd(), BYTES).unwrap();
         assert_eq!(judge_memory(&file, BYTES), Ok(BYTES));
-        let _memory = map_memory(&file, BYTES).unwrap();
-        let later = fcntl_add_seals(&file, SealFlags::FUTURE_WRITE);
-        assert_eq!(later.unwrap_err(), Errno::PERM);
-        give_pages_back(&file);
-        assert_eq!(fstat(&file).unwrap().st_blocks, 0, "nothing is left to count");
+        let memory = map_memory(&file, BYTES).unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let again: OwnedFd = File::options().read(true).write(true).open(path).unwrap().into();
+        for file in [&file, &again] {
+            for flags in [PUNCH, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE] {
+                assert!(fallocate(file, flags, 0, BYTES).is_err(), "{flags:?}");
+            }
+            assert_eq!(ftruncate(file, 0).unwrap_err(), Errno::PERM);
+        }
+        assert_eq!(allocated_bytes(&file), BYTES);
+        // Both go on with it, nobody maps it again, and no seal is added.
+        memory.write_bytes(7, b"landed").unwrap();
+        assert_eq!(of_client.take_bytes(7, 6).unwrap(), b"landed");
+        of_client.write_bytes(0, b"asked").unwrap();
+        assert_eq!(memory.take_bytes(0, 5).unwrap(), b"asked");
+        assert!(LentMapping::map_untouched(file.as_fd(), BYTES).is_err());
+        assert_eq!(judge_memory(&file, BYTES), Err(LendingRefusal::Seals));
+    }
+
+    /// The gateway's own seal has to be possible.
+    #[test]
+    fn memory_that_takes_no_seal_any_more_is_refused() {
+        for seals in [FIXED | SealFlags::SEAL, FIXED | SealFlags::FUTURE_WRITE | SealFlags::SEAL] {
+            assert_eq!(judge_memory(&memfd(BYTES, seals), BYTES), Err(LendingRefusal::Seals));
+        }
+        let early = memfd(BYTES, FIXED | SealFlags::FUTURE_WRITE);
+        assert_eq!(judge_memory(&early, BYTES), Ok(BYTES));
+        assert_eq!(map_memory(&early, BYTES).unwrap_err(), LendingRefusal::Pages);
+        let late = memfd(BYTES, FIXED);
+        assert_eq!(judge_memory(&late, BYTES), Ok(BYTES));
+        fcntl_add_seals(&late, SealFlags::SEAL).unwrap();
+        assert_eq!(map_memory(&late, BYTES).unwrap_err(), LendingRefusal::Seals);
     }
 
     #[test]

@@ -129,7 +129,12 @@ impl TransportLane {
         self.trouble = Some(reason_of(error));
         self.needs_ticket = error.is_about_ticket();
         if error.is_about_room() {
-            self.rest.record_full(now, rand::random());
+            if self.rest.record_full(now, rand::random()) {
+                tracing::warn!(
+                    peer, transport = %self.kind, rail = self.rail, %error,
+                    "a peer has no room for a connection by this way, try after try"
+                );
+            }
             return;
         }
         let rest = self.rest.record_failure(now, rand::random());

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use verbs3_pacing::GrowingPause;
+use verbs3_pacing::{GrowingPause, jitter_pause};
 
 use crate::settings::PeerSettings;
 
@@ -32,6 +32,8 @@ pub(super) struct WayRestTracker {
     well_since: Option<Instant>,
     /// Pauses while the peer is full. They stay below half of the shortest rest.
     full: GrowingPause,
+    /// Said that the peer stays full.
+    full_told: bool,
 }
 
 impl WayRestTracker {
@@ -39,6 +41,7 @@ impl WayRestTracker {
         let full_max = settings.rest_min.0 / 2;
         Self {
             full: GrowingPause::new(FULL_PAUSE_MIN.min(full_max), full_max),
+            full_told: false,
             settings,
             errors: VecDeque::new(),
             last_error: None,
@@ -94,9 +97,13 @@ impl WayRestTracker {
     }
 
     /// Records that the peer answered that it is full. The way works, so this is no error and
-    /// brings no rest. `chance` (0 to 1) spreads the requesters that come at once.
-    pub(super) fn record_full(&mut self, now: Instant, chance: f64) {
-        self.until = Some(now + self.full.next_jittered(chance));
+    /// brings no rest. `chance` (0 to 1) spreads the requesters that come at once. Returns whether
+    /// pauses are at their longest now and nobody was told: once until an attempt succeeds.
+    pub(super) fn record_full(&mut self, now: Instant, chance: f64) -> bool {
+        let pause = self.full.next_pause();
+        self.until = Some(now + jitter_pause(pause, chance));
+        let stays_full = pause == self.full.peek_pause();
+        stays_full && !std::mem::replace(&mut self.full_told, true)
     }
 
     /// Records the loss of a connection that was made at `since`. A connection older than the last
@@ -136,6 +143,7 @@ impl WayRestTracker {
     pub(super) fn record_success(&mut self, now: Instant) -> bool {
         self.until = None;
         self.full.reset_pause();
+        self.full_told = false;
         if self.resting {
             self.well_since = Some(now);
         }
@@ -232,15 +240,16 @@ mod tests {
         let (mut rest, t0) = (WayRestTracker::new(PeerSettings::default()), Instant::now());
         let mut now = t0;
         for expected in [250, 500, 1000, 2000, 4000, 8000, 15_000, 15_000] {
-            rest.record_full(now, 1.0);
+            let is_told = rest.record_full(now, 1.0);
+            assert_eq!(is_told, expected == 15_000 && now - t0 < Duration::from_secs(30));
             assert_eq!(rest.retry_at(), Some(now + Duration::from_millis(expected)));
             assert!(!rest.may_try(now) && !rest.is_resting());
             now = rest.retry_at().unwrap();
         }
-        rest.record_full(now, 0.0);
+        assert!(!rest.record_full(now, 0.0));
         assert_eq!(rest.retry_at(), Some(now + Duration::from_millis(7500)), "half by chance");
         rest.record_success(now);
-        rest.record_full(now, 1.0);
+        assert!(!rest.record_full(now, 1.0));
         assert_eq!(rest.retry_at(), Some(now + Duration::from_millis(250)), "a place was free");
         // Errors count as if it had never been full.
         assert_eq!((rest.record_failure(now, 0.0), rest.record_failure(now, 0.0)), (None, None));

@@ -320,3 +320,31 @@ fn who_gave_up_another_map_has_not_given_up_the_lost_one() {
     run_until(&mut cluster, &[("a", 1001), ("b", 1001), ("e", 1001)], LOST_LEASES_END + 2);
     assert_eq!(epoch(&cluster), Epoch(1001), "the members of 103 may take writes");
 }
+
+#[test]
+fn the_next_leader_replaces_a_lost_map_that_nobody_shows_again() {
+    let (copy, _) = copy_and_later_map();
+    let mut cluster = elect_beside_newcomer(copy, 0);
+    register_knowing(&mut cluster, "d", 103, 100);
+    settle(&mut cluster, seconds(100));
+    assert_eq!(cluster.cluster_document().lost, Some(Epoch(103)));
+
+    // It ends before its map is in force, and d with it.
+    let document = cluster.cluster_document().clone();
+    let stored: ClusterDocument =
+        serde_json::from_slice(&serde_json::to_vec(&document).unwrap()).unwrap();
+    let mut cluster = elect_beside_newcomer(stored, 0);
+    let workers = [("a", 0), ("b", 0), ("e", 0)];
+    // Members of the lost map may all be cut off.
+    let until = LOST_LEASES_END + options().settings.outage.0.as_secs();
+    assert_eq!(run_until(&mut cluster, &workers, until - 1).len(), 1);
+    for (name, knows) in workers {
+        renew_knowing(&mut cluster, name, knows, until);
+    }
+    settle(&mut cluster, seconds(until));
+    let document = cluster.cluster_document();
+    assert!(document.active.epoch > Epoch(104), "{:?}", document.active.epoch);
+    assert_eq!(document.lost, None, "it is replaced");
+    let follower = elect_with(document.clone(), 0);
+    assert_eq!(follower.lost_map_in_use(), None);
+}

@@ -96,7 +96,10 @@ pub enum LendingRefusal {
     Clients,
     #[error("no descriptor, or more than one, came with the offer")]
     Descriptor,
-    #[error("the descriptor is no memfd that is sealed with F_SEAL_SHRINK and F_SEAL_GROW")]
+    #[error(
+        "the descriptor is no memfd that is sealed with F_SEAL_SHRINK and F_SEAL_GROW, and to which \
+         the gateway can add F_SEAL_FUTURE_WRITE (Linux 5.1)"
+    )]
     Seals,
     #[error("the memory can't be mapped to be written, or its pages are not allocated")]
     Pages,

@@ -175,7 +175,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::fd::AsFd;
 
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
     use super::*;
 
@@ -206,5 +206,24 @@ mod tests {
         memory.store_cursor(64, 7).unwrap();
         assert_eq!(memory.swap_flag(64, 9).unwrap(), 7);
         assert_eq!(memory.load_cursor(64).unwrap(), 9);
+    }
+
+    /// Memory that is sealed after it was mapped keeps its pages, whoever wants to give them back.
+    #[test]
+    fn sealed_memory_has_no_holes_made_by_advice() {
+        const BYTES: u64 = 1 << 20;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("test", flags).unwrap();
+        ftruncate(&file, BYTES).unwrap();
+        let memory = LentMapping::map_file(file.as_fd(), BYTES).unwrap();
+        memory.write_bytes(0, b"kept").unwrap();
+        let place = memory.locate_range(0, BYTES).unwrap();
+        // SAFETY: the range is the whole mapping, and nobody reads it meanwhile.
+        let remove = || unsafe {
+            rustix::mm::madvise(place.as_ptr().cast(), BYTES as usize, Advice::LinuxRemove)
+        };
+        fcntl_add_seals(&file, SealFlags::FUTURE_WRITE).unwrap();
+        assert_eq!(remove(), Err(rustix::io::Errno::PERM));
+        assert_eq!(memory.take_bytes(0, 4).unwrap(), b"kept");
     }
 }

@@ -113,8 +113,8 @@ impl RawMemory {
         let mut client = RawClient::proven(socket, access_key);
         let file = sealed_memory(bytes);
         let offer = RingLayout::at_beginning(16);
-        client.offer(&offer, &[&file]).unwrap();
         let memory = LentMapping::map_file(file.as_fd(), bytes).unwrap();
+        client.offer(&offer, &[&file]).unwrap();
         let layout = RingLayout::check_offer(offer, bytes).unwrap();
         Self { stream: client.stream, memory, layout, submitted: 0, consumed: 0 }
     }
