@@ -61,7 +61,7 @@ impl Acceptance {
         let folder = tempfile::tempdir().unwrap();
         let mut command = verbs3();
         command.args(["doctor", "--acceptance"]).args(words);
-        command.args(["--memory", "32MiB", "--seconds", "0.02", "--rounds", "1"]);
+        command.args(["--memory", "32MiB", "--seconds", "0.2", "--rounds", "1"]);
         command.arg("--out").arg(folder.path().join("out.json"));
         Self { folder, command }
     }

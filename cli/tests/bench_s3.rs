@@ -226,6 +226,9 @@ fn one_flipped_bit_on_the_way_is_found_and_fails_the_run() {
         assert_eq!(clean.status.code(), Some(0), "{}{}", text(&clean.stdout), text(&clean.stderr));
 
         flipper.flips.store(true, Ordering::Relaxed);
+        // Nothing else works, and a warm-up in which nothing works ends the run.
+        let words: Vec<&str> =
+            words.iter().map(|word| if *word == "100ms" { "0s" } else { word }).collect();
         let found = dev.bench(&words);
         assert_eq!(found.status.code(), Some(1), "{}", text(&found.stdout));
         let record: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();

@@ -20,6 +20,7 @@ use verbs3_rdma::tcp::{TcpOptions, TcpTls, TcpTransport};
 use verbs3_rdma::transport::{
     CallEvent, PeerAddress, PeerConnection, PeerTransport, TransportError,
 };
+use verbs3_settings::TimePeriod;
 
 const OLD: &str = "5ee7cbe4d98f6e32bd3ec4f8ef0aa3e05d45b6cb1adf8f5b2c88f1e1b1eb46c1";
 const NEW: &str = "0b1f1c5be6a1a37e1cf2d52ea5a33d4bcf10a9ba2b0a43f6f1dd21b0d6a2c998";
@@ -158,7 +159,8 @@ impl Bed {
     async fn dial_worker(&self, node: &str) -> Arc<dyn PeerConnection> {
         let certificates = self.node_certificates(node);
         let tls = TcpTls { certificates, dials_tls: true, plain_allowed: false };
-        let options = TcpOptions { tls: Some(tls), ..TcpOptions::new(handshake_secret()) };
+        let mut options = TcpOptions { tls: Some(tls), ..TcpOptions::new(handshake_secret()) };
+        options.calls.settings.connect_deadline = TimePeriod::from_millis(60_000);
         TcpTransport::new(options)
             .connect(&self.worker_address(TransportWays::default()))
             .await

@@ -117,7 +117,7 @@ fn hosts_that_do_not_answer_are_named_and_the_others_shown() {
     let fleet = FakeFleet::new();
     fleet.add_host("gpu-01", |_| {});
     let hosts = "gone,slow,loud,rude,gpu-01";
-    let output = fleet.run(&["--fleet", hosts, "--host-deadline", "5s"]);
+    let output = fleet.run(&["--fleet", hosts, "--host-deadline", "30s"]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(2), "{said}");
     let row = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap().to_owned();

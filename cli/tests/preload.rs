@@ -241,7 +241,7 @@ async fn a_job_survives_its_coordinators_death_and_everything_is_hot_afterwards(
         "--id",
         "night",
         "--bandwidth",
-        "5MiB",
+        "2MiB",
         "--verify",
         "--follow",
         "--json",
@@ -304,7 +304,7 @@ async fn what_a_worker_takes_with_it_is_loaded_again() {
         "--id",
         "night",
         "--bandwidth",
-        "5MiB",
+        "2MiB",
         "--follow",
         "--json",
     ]);

@@ -57,6 +57,7 @@ demo = false
 listen = "127.0.0.1:{self.port}"
 admin_listen = "127.0.0.1:{self.admin}"
 identities = "{self.identities}"
+tier = {{ hedge_after = "19s", first_progress = "20s" }}
 [gateway.lending]
 socket = "{self.socket}"
 """
@@ -190,8 +191,8 @@ def in_child(run):
 
 
 def until(condition):
-    for _ in range(300):
+    for _ in range(1200):
         if condition():
             return
         time.sleep(0.1)
-    raise AssertionError("did not come true within 30 s")
+    raise AssertionError("did not come true within 2 minutes")

@@ -265,8 +265,9 @@ def settled_clients(gateway):
     counts = [-1.0]
 
     def rests():
+        """Not one count of ten changes, over a second."""
         counts.append(gateway.metric("verbs3_lending_clients"))
-        return counts[-1] == counts[-2]
+        return len(set(counts[-10:])) == 1 and len(counts) > 10
 
     until(rests)
     return counts[-1]

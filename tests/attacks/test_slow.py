@@ -6,6 +6,7 @@ import time
 import pytest
 from chunked import SIGNED
 from lines import Line, Peer, await_all_ended, await_that, signed_form
+from own_pauses import count_served
 from processes import BODIES, HONEST, MIB, OTHER_WARMER, OWNER, Key, metric
 
 # Of deadlines of 4 s and windows of 4 s.
@@ -222,13 +223,7 @@ def test_one_identity_leaves_connections_for_others_though_it_uses_all_of_its_ow
     holding.start()
     try:
         await_that(lambda: metric(cluster.patient.admin, "verbs3_gateway_connections") >= 180, "the attacker never had its connections")
-        served = 0
-        for _ in range(20):
-            try:
-                served += Peer(cluster.patient.port, HONEST).call("GET", "/data", query=[("location", "")]).status == 200
-            except OSError:
-                pass
-            time.sleep(0.1)
+        served = count_served(20, lambda: Peer(cluster.patient.port, HONEST).call("GET", "/data", query=[("location", "")]).status == 200)
     finally:
         over.set()
         holding.join()

@@ -233,4 +233,4 @@ def test_bounds_of_the_greeting_are_taken_as_they_are(port, source, honest):
 
 def test_the_worker_is_still_in_the_map(cluster):
     await_that(lambda: metric(cluster.coordinator.admin, "verbs3_coordinator_members") == 1, "the worker is not in the map")
-    assert metric(cluster.worker.admin, "verbs3_worker_leased") == 1
+    await_that(lambda: metric(cluster.worker.admin, "verbs3_worker_leased") == 1, "the worker has no lease")

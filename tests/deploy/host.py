@@ -160,7 +160,7 @@ def real(folder: Path) -> list[str]:
 def knock(address: str, port: int, source: str) -> bool:
     """Whether a connection is answered at all: a refusal is an answer."""
     with socket.socket() as one:
-        one.settimeout(0.3)
+        one.settimeout(1)
         one.bind((source, 0))
         try:
             one.connect((address, port))
@@ -174,7 +174,7 @@ def knock(address: str, port: int, source: str) -> bool:
 def firewall(folder: Path) -> list[str]:
     """Over a pair of devices into another namespace, from an address of each network."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    other = subprocess.Popen(["unshare", "--net", "sleep", "60"])
+    other = subprocess.Popen(["unshare", "--net", "sleep", "600"])
     wrong = []
     try:
         here = os.stat("/proc/self/ns/net").st_ino

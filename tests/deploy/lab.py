@@ -133,13 +133,17 @@ path = "{self.folder}/coordinator"
                             config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}, connect_timeout=5, read_timeout=20))
 
     def use(self, keys: range, megabytes: int = 1) -> None:
-        """Writes objects, reads each twice, and asks for what is not there."""
+        """Writes objects, reads each twice, and asks for what is not there. It only makes traffic, of which a part may fail."""
         client = self.client()
-        for key in keys:
+
+        def write_and_read(key: int) -> None:
             client.put_object(Bucket="demo", Key=f"lab/{key}", Body=os.urandom(megabytes << 20))
             for _ in range(2):
                 client.get_object(Bucket="demo", Key=f"lab/{key}")["Body"].read()
-        client.list_objects_v2(Bucket="demo")
+
+        for key in keys:
+            self.fail(lambda key=key: write_and_read(key))
+        self.fail(lambda: client.list_objects_v2(Bucket="demo"))
         self.fail(lambda: client.get_object(Bucket="demo", Key="nothing"))
 
     def fail(self, call) -> None:

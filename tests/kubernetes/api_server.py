@@ -108,7 +108,7 @@ class ApiServer:
         self.tls = ssl.create_default_context(cafile=pki / "ca.crt")
         self.tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         self.stranger = ssl.create_default_context(cafile=pki / "ca.crt")
-        until("the API server is ready", lambda: self.ask("GET", "/readyz").status == 200)
+        until("the API server is ready", lambda: self.ask("GET", "/readyz").status == 200, 240)
 
     def ask(self, method: str, path: str, body=None, token: str = "", kind: str = "application/json") -> Answer:
         """As the administrator, or with a token."""
@@ -121,7 +121,7 @@ class ApiServer:
                 status, text, headers = told.status, told.read(), told.headers
         except urllib.error.HTTPError as told:
             status, text, headers = told.code, told.read(), told.headers
-        except (urllib.error.URLError, ConnectionError):
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
             return Answer()
         try:
             answer = Answer(json.loads(text))

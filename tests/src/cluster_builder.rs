@@ -10,9 +10,15 @@ use crate::cluster::{
     ACCESS_KEY, CLUSTER_SECRET, Cluster, Gateway, SECRET_KEY, Store, client, free_address,
 };
 use crate::failure;
+use crate::process;
 use crate::proxy::Proxy;
 use crate::relay::Relay;
 use crate::trust::{self, TestIssuer};
+
+/// [`Section::Gateway`] of tests that count what is asked of whom: nobody is asked twice, and nothing
+/// goes around the tier, because a slow machine takes its time.
+pub const PATIENT_TIER: &str =
+    "[gateway.tier]\nhedge_after = \"59s\"\nfirst_progress = \"60s\"\nidle = \"60s\"\n";
 
 /// What to start.
 pub struct ClusterBuilder {
@@ -225,6 +231,9 @@ impl ClusterBuilder {
             cluster
                 .gateways
                 .push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
+            if self.coordinated {
+                process::is_ready(cluster.folder.path(), &name).await?;
+            }
         }
         Ok(cluster)
     }

@@ -23,4 +23,4 @@ pub mod starved;
 pub mod trust;
 
 pub use cluster::{Cluster, Gateway};
-pub use cluster_builder::{ClusterBuilder, Section};
+pub use cluster_builder::{ClusterBuilder, PATIENT_TIER, Section};

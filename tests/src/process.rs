@@ -123,13 +123,33 @@ pub(crate) fn time(text: &str) -> anyhow::Result<SystemTime> {
     Ok(SystemTime::try_from(DateTime::from_str(text, DateTimeFormat::DateTime)?)?)
 }
 
-/// The date of an answer of the process whose admin address this is, since 1970, to the second.
-pub(crate) async fn date(admin: &str) -> anyhow::Result<Duration> {
+/// What the process whose admin address this is answers to `/readyz`, head and all.
+async fn readiness(admin: &str) -> anyhow::Result<String> {
     let mut stream = tokio::net::TcpStream::connect(admin).await?;
     let request = format!("GET /readyz HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// Waits until the process called `name` calls itself ready: a gateway follows a map by then.
+pub(crate) async fn is_ready(folder: &Path, name: &str) -> anyhow::Result<()> {
+    let admin = ready(folder, name, "admin").with_context(|| format!("{name} does not serve"))?;
+    let began = Instant::now();
+    loop {
+        let answer = readiness(&admin).await?;
+        if answer.starts_with("HTTP/1.1 200") {
+            return Ok(());
+        }
+        ensure!(began.elapsed() < START_WITHIN, "{name} is not ready:\n{answer}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The date of an answer of the process whose admin address this is, since 1970, to the second.
+pub(crate) async fn date(admin: &str) -> anyhow::Result<Duration> {
+    let answer = readiness(admin).await?;
     let date = answer.lines().find_map(|line| line.strip_prefix("date: "));
     let date = date.with_context(|| format!("an answer of {admin} has no date:\n{answer}"))?;
     Ok(Duration::from_secs(

@@ -94,6 +94,7 @@ listen = "127.0.0.1:$port"
 admin_listen = "127.0.0.1:$admin"
 identities = "$DIR/identities.toml"
 sigv2 = true
+tier = { hedge_after = "19s", first_progress = "20s" }
 
 [telemetry.otlp]
 endpoint = "http://127.0.0.1:$told"

@@ -14,7 +14,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use verbs3_tests::metrics::eventually;
-use verbs3_tests::{Cluster, content};
+use verbs3_tests::{Cluster, PATIENT_TIER, Section, content};
 
 const WITHIN: Duration = Duration::from_secs(120);
 const LENGTH: usize = 5000;
@@ -98,7 +98,8 @@ struct Bed {
 impl Bed {
     async fn start() -> Self {
         // Without a coordinator there are no leases, and nothing is held.
-        let cluster = Cluster::builder().coordinated().lease("10s").start().await.unwrap();
+        let builder = Cluster::builder().coordinated().lease("10s");
+        let cluster = builder.settings(Section::Gateway, PATIENT_TIER).start().await.unwrap();
         let bucket = cluster.bucket("heads").await.unwrap();
         Self { cluster, bucket }
     }

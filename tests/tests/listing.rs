@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use aws_sdk_s3::primitives::ByteStream;
-use verbs3_tests::{Cluster, Gateway, Section};
+use verbs3_tests::{Cluster, Gateway, PATIENT_TIER, Section};
 
 async fn get(gateway: &Gateway, bucket: &str, key: &str) -> Option<Vec<u8>> {
     let answer = gateway.client.get_object().bucket(bucket).key(key).send().await;
@@ -20,8 +20,8 @@ async fn get(gateway: &Gateway, bucket: &str, key: &str) -> Option<Vec<u8>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listing_through_any_gateway_ends_what_it_contradicts_for_all() {
     // Around the tier, a reader would see what the store has.
-    let patient = "[gateway.tier]\nhedge_after = \"59s\"\nfirst_progress = \"60s\"\nidle = \"60s\"";
-    let builder = Cluster::builder().gateways(2).workers(2).settings(Section::Gateway, patient);
+    let builder = Cluster::builder().gateways(2).workers(2);
+    let builder = builder.settings(Section::Gateway, PATIENT_TIER);
     let cluster = builder.start().await.unwrap();
     let bucket = cluster.bucket("listing").await.unwrap();
     let store = cluster.store();

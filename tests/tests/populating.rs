@@ -10,7 +10,7 @@ use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use verbs3_tests::metrics::eventually;
 use verbs3_tests::proxy::{Fault, Op};
 use verbs3_tests::reading::{self, Seen};
-use verbs3_tests::{Cluster, ClusterBuilder, Section, content};
+use verbs3_tests::{Cluster, ClusterBuilder, PATIENT_TIER, Section, content};
 
 const PAGE: usize = 256 << 10;
 const BLOCK: usize = 4 << 20;
@@ -18,14 +18,14 @@ const WORKERS: usize = 3;
 
 /// Patient, so that a slow machine is no fault.
 fn builder(staged_max: &str) -> ClusterBuilder {
-    let bounds = "[gateway.populate]\ncommit_wait_max = \"10s\"\nstage_wait_max = \"1m\"";
+    let bounds = "[gateway.populate]\ncommit_wait_max = \"10s\"\nstage_wait_max = \"1m\"\n";
     Cluster::builder()
         .gateways(2)
         .workers(WORKERS)
         .faulty_store()
         .settings(Section::Mount, "populate_on_write = \"on\"")
         .settings(Section::Worker, &format!("[worker.populate]\nstaged_max = \"{staged_max}\""))
-        .settings(Section::Gateway, bounds)
+        .settings(Section::Gateway, &format!("{bounds}{PATIENT_TIER}"))
 }
 
 struct Bed {

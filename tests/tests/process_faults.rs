@@ -256,28 +256,18 @@ async fn without_workers_reads_go_to_the_store_and_beyond_the_bound_clients_are_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_killed_in_the_middle_of_a_write_leaves_no_stale_reader() {
     let mut bed = Bed::start(builder().gateways(2).faulty_store()).await;
-    for (number, after_store) in [false, true].into_iter().enumerate() {
+    // Before the store has heard of it, and when it has all of it and its answer finds nobody.
+    for (number, fault) in [Fault::RequestHeld, Fault::AnswerHeld].into_iter().enumerate() {
         let (key, length) = (format!("key-{number}"), 2 * MIB);
         bed.put_hot(&key, length).await;
-        let fault = Fault::Slow { wait: Duration::from_millis(700), pause: Duration::ZERO };
-        bed.cluster.proxy().faults.next(1, Op::Put, &key, fault);
+        let faults = bed.cluster.proxy().faults.clone();
+        faults.next(1, Op::Put, &key, fault);
         let (client, bucket, name) = (bed.client(0), bed.bucket.clone(), key.clone());
-        let asked = bed.cluster.proxy().faults.seen(Op::Put, &key);
         let writer =
             tokio::spawn(async move { reading::put(&client, &bucket, &name, 2, length).await });
-        let begun = async || {
-            if bed.cluster.proxy().faults.seen(Op::Put, &key) > asked {
-                Ok(())
-            } else {
-                Err("no PUT".to_owned())
-            }
-        };
-        eventually(SOON, begun).await.unwrap();
-        if after_store {
-            // The store has all of it, and its answer finds nobody.
-            tokio::time::sleep(Duration::from_millis(600)).await;
-        }
-        bed.cluster.signal("gateway-0", "-KILL").unwrap();
+        tokio::time::timeout(SOON, faults.held(1)).await.expect("the store is asked");
+        bed.cluster.kill("gateway-0").unwrap();
+        faults.heal();
         assert!(writer.await.unwrap().is_some(), "a killed gateway acknowledges nothing");
         // Whatever came of it at the store, readers see that: now, and when the uncertainty has
         // ended.

@@ -21,7 +21,7 @@ fn builder() -> ClusterBuilder {
 
 /// Impatient, so that a test of patience ends.
 fn impatient() -> ClusterBuilder {
-    let deadlines = "[ufs.deadlines]\nconnect = \"1s\"\nfirst_byte = \"1s\"\nanswer = \"3s\"\nidle_body = \"1s\"\n";
+    let deadlines = "[ufs.deadlines]\nconnect = \"1s\"\nfirst_byte = \"5s\"\nanswer = \"10s\"\nidle_body = \"1s\"\n";
     build_with(deadlines, "2s")
 }
 
@@ -81,7 +81,7 @@ impl Bed {
     async fn heals(&self, key: &str, version: u64, length: usize) {
         self.cluster.proxy().faults.heal();
         let whole = async || self.get(key).await.is_whole(key, version, length);
-        eventually(Duration::from_secs(20), whole).await.unwrap();
+        eventually(Duration::from_secs(120), whole).await.unwrap();
     }
 
     async fn end(self) {

@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use verbs3_tests::proxy::Op;
 use verbs3_tests::reading::{self, Seen};
 use verbs3_tests::receiver::{Receiver, Told};
-use verbs3_tests::{Cluster, Section};
+use verbs3_tests::{Cluster, PATIENT_TIER, Section};
 
 const LENGTH: usize = 13 << 20;
 const CLIENT: &str = "00f067aa0ba902b7";
@@ -67,6 +67,7 @@ async fn a_cold_read_is_one_trace_from_the_client_to_the_store_and_a_hot_one_end
         .settings(Section::Mount, &receiver.settings())
         // A request to the store for each block.
         .settings(Section::Worker, "[worker.fill]\nwhole_request_max = \"1MiB\"\n")
+        .settings(Section::Gateway, PATIENT_TIER)
         .start()
         .await
         .unwrap();

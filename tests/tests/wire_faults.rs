@@ -55,7 +55,7 @@ impl Bed {
     }
 }
 
-/// Says this on a connection of its own, and reads until the other side ends it, or for a second.
+/// Says this on a connection of its own, and reads until the other side ends it, or for a moment.
 async fn say(address: &str, bytes: &[u8]) -> usize {
     let Ok(mut socket) = TcpStream::connect(address).await else { return 0 };
     let _ = socket.write_all(bytes).await;
@@ -97,9 +97,9 @@ async fn garbage_truncated_and_replayed_frames_at_the_workers_port_change_nothin
     let answered: usize =
         futures::future::join_all(tasks).await.into_iter().map(Result::unwrap).sum();
     assert!(answered < 200_000, "strangers got {answered} bytes");
+    bed.becomes("worker-0", "verbs3_rdma_handshakes_failed_total", |failed| failed >= 20.0).await;
     let after = bed.sum("worker-0", "verbs3_worker_requests_total").await;
     assert_eq!(after, before, "a stranger's request was carried out");
-    assert!(bed.sum("worker-0", "verbs3_rdma_handshakes_failed_total").await >= 20.0);
     bed.reads("key", 1, 6 * MIB).await;
     bed.put("key", 2, MIB).await;
     bed.reads("key", 2, MIB).await;
@@ -132,7 +132,7 @@ async fn bytes_spoiled_between_worker_and_gateway_never_reach_a_client() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_never_finish_a_head_are_cut_while_others_are_served() {
     let bed = Bed::start(
-        Cluster::builder().settings(Section::Gateway, "[gateway.timeouts]\nheader = \"1s\""),
+        Cluster::builder().settings(Section::Gateway, "[gateway.timeouts]\nheader = \"5s\""),
     )
     .await;
     bed.put("key", 1, MIB).await;
@@ -144,13 +144,13 @@ async fn clients_that_never_finish_a_head_are_cut_while_others_are_served() {
                 let mut socket = TcpStream::connect(&address).await.unwrap();
                 socket.write_all(b"GET /bucket/key HTTP/1.1\r\nhost: here\r\n").await.unwrap();
                 // One byte at a time, always in time for a timeout that each byte would renew.
-                for _ in 0..60 {
+                for _ in 0..300 {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                     if socket.write_all(b"x").await.is_err() {
                         return;
                     }
                 }
-                panic!("a head may take 12 s");
+                panic!("a head may take a minute");
             })
         })
         .collect();

@@ -14,7 +14,8 @@ use verbs3_coordinator_client::{AskError, CoordinatorClient};
 /// How often it is asked how far the worker is, and said.
 const EVERY: Duration = Duration::from_millis(500);
 const SAID_EVERY: Duration = Duration::from_secs(5);
-/// How long coordinators may be away meanwhile.
+/// How long coordinators, or the worker, may be away meanwhile. A host that stands still for a moment
+/// misses a lease, and goes on.
 const AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// What a leader's view says of a worker that was told to drain.
@@ -36,15 +37,18 @@ pub async fn until_drained(
     // A worker may ask this of itself; the whole cluster is for operators.
     let path = format!("{PREFIX}/workers/{}/drain", escape_path_segment(id));
     let began = Instant::now();
-    let (mut heard, mut said) = (began, None::<Instant>);
+    let (mut heard, mut answered, mut said) = (began, began, None::<Instant>);
     loop {
         let standing = match client.get::<WorkerDrainView>(&path, Duration::ZERO).await {
             Ok(Some(view)) => {
                 heard = Instant::now();
-                judge_drain(Some(view))
+                if !is_silent(view.worker.state) {
+                    answered = heard;
+                }
+                judge_drain(Some(view), answered.elapsed())
             }
             Err(error) if error.refusal_kind() == Some(CoordinatorRefusalKind::Unknown) => {
-                judge_drain(None)
+                judge_drain(None, Duration::ZERO)
             }
             Ok(None) => DrainStanding::Busy("is not spoken of".to_owned()),
             Err(AskError::Away(reason)) if heard.elapsed() < AWAY_MAX => {
@@ -71,13 +75,22 @@ pub async fn until_drained(
     }
 }
 
-/// Judges by what a coordinator says of the worker. `None`: it knows none of this id.
-fn judge_drain(view: Option<WorkerDrainView>) -> DrainStanding {
+/// Returns whether the worker has no lease. It may come back.
+fn is_silent(state: WorkerState) -> bool {
+    matches!(state, WorkerState::Lost | WorkerState::Missing)
+}
+
+/// Judges by what a coordinator says of the worker, which has been silent for so long. `None`: it
+/// knows none of this id.
+fn judge_drain(view: Option<WorkerDrainView>, silent_for: Duration) -> DrainStanding {
     let Some(WorkerDrainView { worker, has_takers }) = view else {
         return DrainStanding::Hopeless("has left before it was drained".to_owned());
     };
     match worker.state {
         _ if worker.drained => DrainStanding::Drained,
+        WorkerState::Lost | WorkerState::Missing if silent_for < AWAY_MAX => {
+            DrainStanding::Busy("does not answer".to_owned())
+        }
         WorkerState::Lost | WorkerState::Missing => {
             DrainStanding::Hopeless("does not answer any more".to_owned())
         }
@@ -134,8 +147,9 @@ mod tests {
         }
     }
 
-    fn of(workers: Vec<WorkerView>) -> String {
-        match judge_drain(WorkerDrainView::of_worker(&WorkerId("a".into()), workers)) {
+    fn of(workers: Vec<WorkerView>, silent_for: Duration) -> String {
+        let view = WorkerDrainView::of_worker(&WorkerId("a".into()), workers);
+        match judge_drain(view, silent_for) {
             DrainStanding::Drained => "drained".to_owned(),
             DrainStanding::Busy(with) => format!("busy: {with}"),
             DrainStanding::Hopeless(why) => format!("hopeless: {why}"),
@@ -163,12 +177,14 @@ mod tests {
                 "hopeless: owns its slots on: no other",
             ),
             (vec![worker("a", Serving, 7), other()], "hopeless: does not drain any more"),
-            (vec![worker("a", Lost, 7), other()], "hopeless: does not answer"),
+            (vec![worker("a", Lost, 7), other()], "busy: does not answer"),
             (vec![other()], "hopeless: has left"),
         ];
         for (workers, wanted) in cases {
-            let found = of(workers);
+            let found = of(workers, Duration::ZERO);
             assert!(found.starts_with(wanted), "{found:?} and not {wanted:?}");
         }
+        let found = of(vec![worker("a", Lost, 7), other()], AWAY_MAX);
+        assert!(found.starts_with("hopeless: does not answer"), "{found:?}");
     }
 }

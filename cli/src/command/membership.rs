@@ -126,5 +126,5 @@ pub fn client_from_layers(
         );
     }
     let cluster = TrustedCluster::load(config.cluster)?;
-    coordinator_client::build_client(&cluster).context("a coordinator is named")
+    coordinator_client::build_command_client(&cluster).context("a coordinator is named")
 }

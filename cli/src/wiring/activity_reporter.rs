@@ -23,7 +23,7 @@ const ANSWER_PAUSE: Duration = Duration::from_secs(3);
 const EVERY_MIN: Duration = Duration::from_millis(500);
 const EVERY_MAX: Duration = Duration::from_secs(60);
 /// For the last report. The process does not end later for it than that.
-const GOODBYE_MAX: Duration = Duration::from_secs(1);
+const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
 /// What reports, and to whom.
 pub struct ActivityReporter {

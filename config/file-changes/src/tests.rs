@@ -67,7 +67,7 @@ fn what_is_read_while_the_file_is_written_is_not_taken() {
 
 #[test]
 fn a_failure_is_told_once_and_the_file_is_tried_again() {
-    let mut file = WordFile::new("one");
+    let mut file = WordFile::new("other");
     fs::write(file.path(), "bad").unwrap();
     assert_eq!([file.look(), file.look()], [None, Some(Err("bad".into()))]);
     assert_eq!(file.look(), None, "told twice");

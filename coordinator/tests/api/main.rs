@@ -43,7 +43,7 @@ struct Pair {
     other: SharedClusterStore,
 }
 
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(6);
 /// Lease of workers that no case leaves silent.
 const LONG_LEASE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(90);
@@ -64,6 +64,8 @@ fn options(name: &str, advertise: String) -> CoordinatorOptions {
         console_users: None,
         settings: CoordinatorSettings {
             lease: TimePeriod(LEASE),
+            // Nobody loses it by standing still; who ends in order resigns.
+            leadership: TimePeriod::from_seconds(10),
             outage: TimePeriod::from_seconds(60),
             gather: TimePeriod::from_millis(50),
             move_for: TimePeriod::from_seconds(0),

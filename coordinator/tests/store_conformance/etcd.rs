@@ -93,8 +93,10 @@ pub fn start_with(name: &str, scheme: &str, more: &[String]) -> Etcd {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("etcd-{name}"));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
-    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (client, peer) = (format!("{scheme}://{}", free()), format!("http://{}", free()));
+    // Both are held until both are chosen.
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let ports = [free(), free()].map(|port| port.local_addr().unwrap());
+    let (client, peer) = (format!("{scheme}://{}", ports[0]), format!("http://{}", ports[1]));
     let (data, initial) = (folder.join("data").display().to_string(), format!("default={peer}"));
     let words = [
         ["--data-dir", &data],

@@ -124,8 +124,8 @@ mod tests {
     fn sealed_memory_is_mapped_at_its_own_length() {
         let file = memfd(BYTES, FIXED);
         assert_eq!(judge_memory(&file, BYTES), Ok(BYTES));
-        assert_eq!(map_memory(&file, BYTES).unwrap().mapped_bytes(), BYTES);
         assert_eq!(judge_memory(&file, BYTES - 1), Err(LendingRefusal::MemoryBytes));
+        assert_eq!(map_memory(&file, BYTES).unwrap().mapped_bytes(), BYTES);
     }
 
     #[test]

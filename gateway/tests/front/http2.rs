@@ -103,7 +103,7 @@ fn gauge(stage: &Stage, name: &str) -> f64 {
 #[tokio::test]
 async fn a_client_that_grants_no_window_is_cut_and_holds_nothing() {
     let stage = Stage::start_with(|setup| {
-        setup.settings.timeouts.write_stall = TimePeriod(Duration::from_millis(500))
+        setup.settings.timeouts.write_stall = TimePeriod(Duration::from_secs(3))
     })
     .await;
     stage.put("/data/x", &vec![7; 4 << 20]).await;

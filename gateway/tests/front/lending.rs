@@ -394,7 +394,9 @@ async fn who_lends_gives_no_way_to_connections_of_http() {
     idle.write_all(staying.as_bytes()).await.unwrap();
     idle.read_exact(&mut [0; 12]).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(stage.get("/data/x").await.status, 200, "no place got free");
+    let mut newcomer = tokio::net::TcpStream::connect(stage.address).await.unwrap();
+    newcomer.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(Answer::read(newcomer).await.status, 200, "no place got free");
     let answer = read(&lender, asked(LentReadMethod::Get, "/data/x", &[])).await.unwrap();
     assert_eq!(answer.body.to_vec(), b"hello");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prometheus::{Registry, TextEncoder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use verbs3_settings::TimePeriod;
 use verbs3_ufs::Ufs;
 
@@ -44,15 +44,17 @@ async fn wait_for_readiness(
     }
 }
 
-/// An address where nobody listens.
-async fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// A socket at whose address nobody listens, nor can anybody else.
+fn unheard_socket() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket
 }
 
 #[tokio::test]
 async fn a_store_that_nobody_can_reach_is_named_until_it_answers_even_with_an_error() {
-    let address = free_address().await;
-    let ufs = store_at("far", address, |_| {}).await;
+    let socket = unheard_socket();
+    let ufs = store_at("far", socket.local_addr().unwrap(), |_| {}).await;
     let (_stage, admin) = gateway_before(ufs, Duration::ZERO).await;
     let said = wait_for_readiness(admin, 200, |text| {
         text.starts_with("ready\nstores: far has not answered for ")
@@ -67,7 +69,7 @@ async fn a_store_that_nobody_can_reach_is_named_until_it_answers_even_with_an_er
     };
     assert!(!is_reachable());
 
-    let socket = TcpListener::bind(address).await.unwrap();
+    let socket = socket.listen(16).unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = socket.accept().await {
             let mut head = [0; 4096];
@@ -98,7 +100,8 @@ async fn a_store_that_takes_requests_and_never_answers_is_silent_too() {
 
 #[tokio::test]
 async fn a_gateway_is_unready_without_its_store_where_the_settings_say_so() {
-    let ufs = store_at("away", free_address().await, |_| {}).await;
+    let socket = unheard_socket();
+    let ufs = store_at("away", socket.local_addr().unwrap(), |_| {}).await;
     let (_stage, admin) = gateway_before(ufs, Duration::from_millis(1)).await;
     wait_for_readiness(admin, 503, |text| text.starts_with("stores: away has not answered for "))
         .await;

@@ -167,7 +167,7 @@ fn an_agent_that_says_much_hides_no_silent_one() {
     let silent = made_up_agent("gpu-07", |_| Some(vec![]));
     let patience = AgentPatience { silence_max: Duration::from_secs(1) };
     // It ends after 20 s, and is lost then.
-    let error = run(vec![chatty_agent("gpu-06", 1000), silent], patience).err().unwrap();
+    let error = run(vec![silent, chatty_agent("gpu-06", 1000)], patience).err().unwrap();
     assert!(matches!(error, AgentError::Silent { ref agent, .. } if agent == "gpu-07"), "{error}");
 }
 

@@ -54,6 +54,8 @@ fn test_options() -> VerbsOptions {
     options.settings.reopen_max = TimePeriod::from_millis(100);
     // What ends a connection here is what its device says.
     options.settings.heartbeat = TimePeriod::from_seconds(3600);
+    options.calls.settings.connect_deadline = TimePeriod::from_seconds(60);
+    options.calls.settings.cancel_ack_deadline = TimePeriod::from_seconds(60);
     options
 }
 

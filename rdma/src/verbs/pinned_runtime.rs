@@ -83,7 +83,9 @@ mod tests {
         // SAFETY: the set is a valid one.
         let count = || unsafe { libc::CPU_COUNT(&thread_cpus()) };
         let all = count();
-        let pinned = PinnedRuntime::new(&[0]).unwrap();
+        // SAFETY: takes nothing.
+        let here = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap();
+        let pinned = PinnedRuntime::new(&[here]).unwrap();
         let (told, hear) = std::sync::mpsc::channel();
         pinned.runtime_handle().spawn(async move {
             let made = std::thread::spawn(move || {

@@ -152,7 +152,7 @@ async fn tcp_a_late_reply_does_not_touch_a_reused_landing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tcp_a_cancel_that_is_never_acknowledged_costs_the_connection() {
     within_deadline(async {
-        let (connection, mut server) = RawServer::pair_within(Duration::from_millis(500)).await;
+        let (connection, mut server) = RawServer::pair_within(Duration::from_secs(5)).await;
         let arena = arena(1);
         let call = connection.start_call("".into(), landing(&arena, ALL));
         server.expect(Kind::Call).await;

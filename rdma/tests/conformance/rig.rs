@@ -272,6 +272,9 @@ pub fn call_options() -> CallOptions {
     let mut options = CallOptions::new(HandshakeSecret::new("the cluster's secret"));
     options.name = "conformance".into();
     options.settings.calls_in_flight_max = CREDITS;
+    // Generous, for an emulated guest that shares its CPUs, and for a machine that stands still.
+    options.settings.connect_deadline = TimePeriod::from_seconds(60);
+    options.settings.cancel_ack_deadline = TimePeriod::from_seconds(60);
     options
 }
 
@@ -281,8 +284,6 @@ pub fn verbs_options() -> VerbsOptions {
     let switch = |on| if on { FeatureSwitch::Auto } else { FeatureSwitch::Off };
     let mut options = VerbsOptions::new(HandshakeSecret::new(""));
     options.calls = call_options();
-    // Generous, for an emulated guest that shares its CPUs.
-    options.calls.settings.connect_deadline = TimePeriod::from_seconds(60);
     options.settings.shared_receive = switch(!is_set("VERBS3_TEST_PLAIN"));
     options.settings.windows = switch(is_set("VERBS3_TEST_WINDOWS"));
     options.settings.data_tags = is_set("VERBS3_TEST_TAGS");

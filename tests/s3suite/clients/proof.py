@@ -45,6 +45,7 @@ class Counts:
             return int(sum(value for found, labels, value in samples if found == name and labels.items() >= wanted.items()))
 
         self.from_store = total("verbs3_ufs_bytes_read_total")
+        self.fills = total("verbs3_worker_fills_in_flight")
         self.hit_bytes = total("verbs3_gateway_body_bytes_sent_total", verdict="hit")
         self.operations: dict[str, int] = {}
         for name, labels, value in samples:
@@ -58,7 +59,7 @@ def settled() -> Counts:
     for _ in range(100):
         time.sleep(0.1)
         now = Counts()
-        if now.from_store == before.from_store:
+        if now.from_store == before.from_store and now.fills == 0:
             return now
         before = now
     raise AssertionError("the store is read on and on, though no client reads")

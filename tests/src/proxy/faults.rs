@@ -54,6 +54,10 @@ pub enum Fault {
     OtherEtag,
     /// The store is asked after `wait`, and the answer's pieces have `pause` between them.
     Slow { wait: Duration, pause: Duration },
+    /// The store is asked after [`Faults::heal`].
+    RequestHeld,
+    /// The store does what it is asked, and the answer comes after [`Faults::heal`].
+    AnswerHeld,
     /// The answer's body stops after so many bytes, until [`Faults::heal`].
     Held { after: usize },
 }
@@ -66,7 +70,7 @@ pub struct Faults {
 
 struct Shared {
     state: Mutex<State>,
-    /// Rises with every [`Faults::heal`]; held bodies wait for that.
+    /// Rises with every [`Faults::heal`]; what is held waits for that.
     healed: watch::Sender<u64>,
     holding: watch::Sender<usize>,
 }
@@ -123,7 +127,7 @@ impl Faults {
         self.state().random = Some(Random { rng, percent, kinds });
     }
 
-    /// Nothing fails any more, and held bodies go on.
+    /// Nothing fails any more, and what is held goes on.
     pub fn heal(&self) {
         let mut state = self.state();
         state.rules.clear();
@@ -131,7 +135,7 @@ impl Faults {
         self.shared.healed.send_modify(|times| *times += 1);
     }
 
-    /// Waits until so many bodies are held.
+    /// Waits until so many requests, answers and bodies are held.
     pub async fn held(&self, count: usize) {
         let mut holding = self.shared.holding.subscribe();
         // The sender lives as long as `self`.
@@ -182,7 +186,7 @@ impl Faults {
     }
 }
 
-/// A body that is held: also one whose reader goes away is held no longer.
+/// Something that is held: where its reader goes away, it is held no longer.
 struct Held<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Held<'a> {

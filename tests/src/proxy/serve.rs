@@ -47,6 +47,7 @@ async fn handle(
         }
         Some(Fault::Dropped) => return Err("dropped by the proxy".into()),
         Some(Fault::Slow { wait, .. }) => tokio::time::sleep(*wait).await,
+        Some(Fault::RequestHeld) => faults.hold().await,
         _ => {}
     }
     let body = match fault {
@@ -56,6 +57,9 @@ async fn handle(
     let answer = ask(&upstream, Request::from_parts(head, body)).await?;
     if fault == Some(Fault::AnswerLost) {
         return Err("the answer is lost".into());
+    }
+    if fault == Some(Fault::AnswerHeld) {
+        faults.hold().await;
     }
     let (mut head, incoming) = answer.into_parts();
     let said = head

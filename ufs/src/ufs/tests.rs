@@ -177,7 +177,8 @@ async fn a_read_holds_its_place_until_its_body_has_ended() {
 
 #[tokio::test]
 async fn a_store_that_is_down_is_not_asked_until_a_probe_succeeds() {
-    let open_for = TimePeriod::from_millis(20);
+    // Longer than the pause before the third try, which meets the open circuit.
+    let open_for = TimePeriod::from_millis(2000);
     let circuit = UfsCircuitSettings { failures_max: 2, open_for, open_for_max: open_for };
     let steps =
         [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123"), Step::Bytes("0123")];

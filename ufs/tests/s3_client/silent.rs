@@ -23,8 +23,10 @@ fn expect_unavailable(error: &S3Error, code: &str, reason: &str) {
 
 #[tokio::test]
 async fn a_closed_port_is_an_explained_503() {
-    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let client = connect_store(&settings(free)).await.unwrap();
+    // Nobody listens there, nor can anybody else.
+    let unheard = tokio::net::TcpSocket::new_v4().unwrap();
+    unheard.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let client = connect_store(&settings(unheard.local_addr().unwrap())).await.unwrap();
     expect_unavailable(
         &client.get_object(get("k")).await.err().unwrap(),
         "ServiceUnavailable",

@@ -2,8 +2,9 @@
 //!
 //! Asks the hot block's replica if one was drawn, then the owner, then the next owners, and then
 //! says "ask the UFS". If the first worker shows no life within `hedge_after`, the next is asked as
-//! well, with a landing of its own. The first to show life goes on alone. After a failure, another
-//! worker goes on from the next byte to hand out. If only the connection broke, the same worker
+//! well, with a landing of its own. The first to show life goes on alone. Only the owner's word counts
+//! that a version is gone: it may hold all of it. After a failure, another worker goes on from the
+//! next byte to hand out. If only the connection broke, the same worker
 //! goes on over the next transport. The poller drives it: there is no task and no channel.
 
 use std::ops::Range;
@@ -111,6 +112,8 @@ pub struct SpanRead {
     hedged: bool,
     /// Next to ask: the worker that gave a short answer, or whose connection broke.
     again: Option<SpanCandidate>,
+    /// The worker that was silent while its hedge showed life.
+    unheard: Option<SpanCandidate>,
     short_answers: u8,
     repeats: u8,
     at: u32,
@@ -127,6 +130,12 @@ struct SpanReadLeg {
     /// Time of the start, or of the last sign of life.
     since: Instant,
     live: bool,
+}
+
+impl SpanReadLeg {
+    fn into_candidate(self) -> SpanCandidate {
+        SpanCandidate { worker: self.attempt.worker, replica: self.replica }
+    }
 }
 
 /// No memory for a landing.
@@ -146,6 +155,7 @@ impl SpanRead {
             legs: [None, None],
             hedged: false,
             again: None,
+            unheard: None,
             short_answers: 0,
             repeats: 0,
             reason: BypassReason::Workers,
@@ -307,7 +317,9 @@ impl SpanRead {
     /// Ends the other leg, because this one has shown life.
     fn keep_only_leg(&mut self, index: usize) {
         self.legs.swap(0, index);
-        self.legs[1] = None;
+        if let Some(other) = self.legs[1].take() {
+            self.unheard = Some(other.into_candidate());
+        }
         if let Some(leg) = &mut self.legs[0] {
             (leg.since, leg.live) = (Instant::now(), true);
             leg.attempt.worker.health.note_success();
@@ -334,10 +346,7 @@ impl SpanRead {
                 self.reason = BypassReason::Busy;
                 if bytes > 0 && self.short_answers < SHORT_ANSWERS_MAX {
                     self.short_answers += 1;
-                    self.again = leg.map(|leg| SpanCandidate {
-                        worker: leg.attempt.worker,
-                        replica: leg.replica,
-                    });
+                    self.again = leg.map(SpanReadLeg::into_candidate);
                 }
             }
         }
@@ -369,7 +378,13 @@ impl SpanRead {
             RefusalKind::VersionGone if leg.replica => BypassReason::Busy,
             RefusalKind::VersionGone => {
                 self.reader.leases.drop_keys([self.request.object.hash()]);
-                return Some(self.end_with(SpanItem::VersionGone));
+                if self.legs.iter().all(Option::is_none) {
+                    self.again = self.unheard.take();
+                    if self.again.is_none() {
+                        return Some(self.end_with(SpanItem::VersionGone));
+                    }
+                }
+                BypassReason::Busy
             }
             RefusalKind::Busy => BypassReason::Busy,
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
@@ -416,7 +431,7 @@ impl SpanRead {
         {
             self.repeats += 1;
             self.reader.asker.note_repeat(CallKind::Read, &leg.attempt.worker, error);
-            self.again = Some(SpanCandidate { worker: leg.attempt.worker, replica: leg.replica });
+            self.again = Some(leg.into_candidate());
             return;
         }
         self.reader.asker.note_call_failure(

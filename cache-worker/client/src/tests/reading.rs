@@ -191,6 +191,51 @@ async fn a_version_that_is_gone_is_said_so_and_asked_of_nobody_else() {
     assert!(b.asked().is_empty());
 }
 
+/// The next owner asks the store, which has another version by now. The owner may hold this one.
+#[tokio::test(start_paused = true)]
+async fn a_version_is_gone_once_its_owner_says_so_or_is_dead() {
+    let late = |after: Duration, then: Script| -> Script {
+        let then = Arc::new(then);
+        Box::new(move |request, reply| {
+            let then = then.clone();
+            Box::pin(async move {
+                tokio::time::sleep(after).await;
+                then(request, reply).await;
+            })
+        })
+    };
+    let gone_when_asked = || -> Script {
+        Box::new(|request, mut reply| {
+            Box::pin(async move {
+                let (start, _) = read_of(request.clone());
+                let (mut progress, _) = piece(start, start);
+                progress.checksums.clear();
+                reply.send_part(WorkerReply::Data(progress).encode(), 0, vec![]).await.unwrap();
+                tokio::time::sleep(SECOND / 100).await;
+                refuses(RefusalKind::VersionGone)(request, reply).await;
+            })
+        })
+    };
+    // It shows life while it asks the store, or answers at once.
+    for hedge in [gone_when_asked, || refuses(RefusalKind::VersionGone)] {
+        for (owner, is_whole) in
+            [(honest(), true), (refuses(RefusalKind::VersionGone), false), (silent(), false)]
+        {
+            let a = TestWorker::new("a", late(SECOND, owner));
+            let b = TestWorker::new("b", hedge());
+            let tier = tier(&[&a, &b]);
+            let (bytes, end) = drain(&mut read(&tier, "a", 3)).await;
+            assert_eq!(tier.asker.metrics.hedges.get(), 1);
+            if is_whole {
+                assert!(bytes == content(3, END) && matches!(end, SpanItem::End), "{end:?}");
+            } else {
+                assert!(bytes.is_empty() && !matches!(end, SpanItem::End), "{end:?}");
+            }
+            assert!((1..=2).contains(&a.asked().len()) && b.asked().len() == 1);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_short_answer_is_continued() {
     let short: Script = Box::new(|request, reply| {

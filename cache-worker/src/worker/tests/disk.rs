@@ -328,7 +328,8 @@ async fn pages_are_spread_over_folders_and_a_lost_one_costs_its_own_only() {
     let second = start();
     let bytes = store.body_bytes();
     read_all(&second, &objects).await;
+    // Each page falls to one of the two by chance: all to the same one in 8 million tries once.
     let again = store.body_bytes() - bytes;
-    assert!((PAGE..20 * PAGE).contains(&again), "{again} bytes were read again");
+    assert!((PAGE..24 * PAGE).contains(&again), "{again} bytes were read again");
     second.assert_nothing_leaked().await;
 }

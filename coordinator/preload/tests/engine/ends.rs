@@ -116,7 +116,7 @@ async fn a_waiting_job_is_stopped_though_all_slots_are_taken() {
 async fn a_waiting_job_ends_at_its_deadline() {
     let bed = Bed::new(1);
     let spec = || {
-        let soon = OffsetDateTime::now_utc() + Duration::from_millis(1500);
+        let soon = OffsetDateTime::now_utc() + Duration::from_secs(8);
         PreloadJobSpec { deadline: Some(soon.format(&Rfc3339).unwrap()), ..named("second") }
     };
     let (engine, waiting) =

@@ -102,7 +102,7 @@ async fn a_running_job_ends_at_its_deadline_and_says_so() {
     bed.put_some(20);
     bed.store.stalls_after.store(3, Ordering::SeqCst);
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
-    let deadline = OffsetDateTime::now_utc() + Duration::from_millis(2500);
+    let deadline = OffsetDateTime::now_utc() + Duration::from_secs(8);
     let said = deadline.format(&Rfc3339).unwrap();
     engine
         .create_job(PreloadJobSpec { id: Some("job".into()), deadline: Some(said), ..below("") })

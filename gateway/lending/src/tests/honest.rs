@@ -211,7 +211,8 @@ async fn a_dropped_client_gives_its_place_back_though_bodies_are_left() {
 async fn a_read_that_nobody_answers_is_given_up() {
     let server = TestServer::start();
     let mut options = server.options();
-    options.read_for = Duration::from_millis(300);
+    // Also what it waits for an answer of the handshake.
+    options.read_for = Duration::from_secs(2);
     let client = blocking(move || LendingClient::connect(options)).await.unwrap();
     blocking(move || {
         let late = client.read_object(&get("hang/100"), 4096, go_on);

@@ -64,7 +64,7 @@ impl HungUp for std::os::unix::net::UnixStream {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_leave_after_a_time_that_nothing_renews() {
-    let server = TestServer::start_with(|limits| limits.handshake_max = Duration::from_millis(200));
+    let server = TestServer::start_with(|limits| limits.handshake_max = Duration::from_secs(2));
     let socket = server.socket.clone();
     blocking(move || {
         let mut silent = RawClient::connect(&socket);
@@ -83,8 +83,10 @@ async fn a_crowd_of_strangers_is_bounded() {
     let socket = server.socket.clone();
     let crowd =
         blocking(move || (0..8).map(|_| RawClient::connect(&socket)).collect::<Vec<_>>()).await;
-    server.until(|server| server.metrics.cut[LendingCut::Crowded].get() == 6).await;
-    assert!(server.metrics.strangers.get() <= 2, "one user has half of the places");
+    // Where they come slowly, newcomers take the places of older ones.
+    let cut = |cause: LendingCut| server.metrics.cut[cause].get();
+    let are_six_cut = || cut(LendingCut::Crowded) + cut(LendingCut::Displaced) == 6;
+    server.until(|server| are_six_cut() && server.metrics.strangers.get() == 2).await;
     drop(crowd);
     server.until(|server| server.metrics.strangers.get() == 0).await;
     drop(server.connect().await);

@@ -35,7 +35,7 @@ async fn everything_is_there_after_a_restart() {
 #[tokio::test]
 async fn a_synced_store_keeps_its_objects_too() {
     let folder = tempfile::tempdir().unwrap();
-    let synced = || LocalStore::open_store(LocalOptions::new(folder.path())).unwrap();
+    let synced = || open_with(LocalOptions::new(folder.path()));
     let store = synced();
     let input = CreateBucketInput { bucket: "bucket".to_owned(), ..Default::default() };
     store.create_bucket(req(input)).await.unwrap();
@@ -192,11 +192,8 @@ async fn uploads_past_their_time_are_aborted() {
     let id = start_upload(&store, "old").await;
     let part = upload_part(&store, "old", &id, 1, content(1, 10)).await.unwrap();
     drop(store);
-    let store = LocalStore::open_store(LocalOptions {
-        multipart_ttl: Some(Duration::ZERO),
-        ..options(folder.path())
-    })
-    .unwrap();
+    let past = LocalOptions { multipart_ttl: Some(Duration::ZERO), ..options(folder.path()) };
+    let store = open_with(past);
     let fresh = start_upload(&store, "new").await;
     let gone = complete(&store, "old", &id, vec![part]).await.unwrap_err();
     assert_eq!(gone.code().as_str(), "NoSuchUpload");

@@ -26,9 +26,13 @@ fn options(root: &Path) -> LocalOptions {
 /// Opens a store. Waits for its lock: a process that another test is about to start has this one's
 /// open files until its program begins.
 fn open(root: &Path) -> LocalStore {
+    open_with(options(root))
+}
+
+fn open_with(options: LocalOptions) -> LocalStore {
     let began = Instant::now();
     loop {
-        match LocalStore::open_store(options(root)) {
+        match LocalStore::open_store(options.clone()) {
             Err(LocalError::Locked { .. }) if began.elapsed() < Duration::from_secs(20) => {
                 std::thread::sleep(Duration::from_millis(5));
             }
