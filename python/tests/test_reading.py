@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -326,10 +327,13 @@ def test_killed_readers_leave_nothing_behind(gateway, objects):
     gc.collect()
     held = ("verbs3_lending_clients", "verbs3_lending_memory_bytes")
     before = {name: gateway.metric(name) for name in held}
-    for _ in range(10):
+    # KILLS: by hand, a thousand of them.
+    for _ in range(int(os.environ.get("KILLS", "10"))):
         command = [sys.executable, "-c", READER, gateway.socket, ACCESS_KEY, SECRET_KEY]
         child = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert child.stdout.readline() == b"reading\n"
+        # At any moment of its reads.
+        time.sleep(random.uniform(0, 0.02))
         child.kill()
         child.wait()
         child.stdout.close()

@@ -64,6 +64,9 @@ ROUTES = [
     ("GET", "/v1/preload/x"),
     ("GET", "/v1/preload/x/progress"),
     ("GET", "/v1/openapi.json"),
+    ("GET", "/v1/activity"),
+    ("POST", "/v1/activity"),
+    ("GET", "/v1/workers/worker-0/drain"),
     ("POST", "/v1/evict"),
     ("POST", "/v1/pin"),
     ("POST", "/v1/unpin"),
@@ -82,6 +85,19 @@ ROUTES = [
     ("GET", "/metrics"),
     ("PUT", "/v1/map"),
 ]
+
+
+def test_every_route_is_attacked(port):
+    """Each of the document that the coordinator itself gives."""
+    path = "/v1/openapi.json"
+    answer = ask(port, "GET", path, header=proof("GET", path, b"", recipient(port)))
+    assert answer.status == 200, answer
+    templates = {
+        (method.upper(), re.sub(r"\{[^/]*\}", "[^/]+", path)) for path, methods in json.loads(answer.body)["paths"].items() for method in methods
+    }
+    assert len(templates) > 20
+    forgotten = {(method, path) for method, path in templates if not any(method == one and re.fullmatch(path, found) for one, found in ROUTES)}
+    assert not forgotten
 
 
 @pytest.mark.parametrize("method,path", ROUTES)

@@ -38,6 +38,15 @@ pub struct Gateway {
     pub client: Client,
 }
 
+impl Gateway {
+    /// A client that asks it by another key of the tests' secret: [`ClusterBuilder::identity`].
+    ///
+    /// [`ClusterBuilder::identity`]: crate::ClusterBuilder::identity
+    pub fn client_by(&self, access_key: &str) -> Client {
+        client(&self.endpoint, access_key, SECRET_KEY)
+    }
+}
+
 /// Running processes. Dropping it ends them.
 pub struct Cluster {
     pub(crate) processes: Vec<(String, Child)>,

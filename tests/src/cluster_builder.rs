@@ -32,6 +32,8 @@ pub struct ClusterBuilder {
     certified: bool,
     lease: &'static str,
     move_for: &'static str,
+    /// More of the identities file.
+    identities: String,
     settings: [String; 5],
     environment: Vec<(String, String)>,
 }
@@ -61,6 +63,7 @@ impl Default for ClusterBuilder {
             certified: false,
             lease: "1s",
             move_for: "0",
+            identities: String::new(),
             settings: Default::default(),
             environment: Vec::new(),
         }
@@ -128,6 +131,16 @@ impl ClusterBuilder {
         self.coordinated()
     }
 
+    /// An identity besides the tests' own, which may read and write, and the tenant that it belongs
+    /// to. Its secret is the tests' own.
+    pub fn identity(mut self, access_key: &str, tenant: &str) -> Self {
+        self.identities += &format!(
+            "[[identity]]\naccess_key = \"{access_key}\"\nsecret_key = \"{SECRET_KEY}\"\n\
+             tenant = \"{tenant}\"\nallow = [{{ mount = \"*\", rights = [\"read\", \"write\"] }}]\n"
+        );
+        self
+    }
+
     /// Other leases of a cluster that is [`ClusterBuilder::coordinated`].
     pub fn lease(mut self, lease: &'static str) -> Self {
         self.lease = lease;
@@ -149,7 +162,8 @@ impl ClusterBuilder {
             format!(
                 "[[identity]]\nname = \"tests\"\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{SECRET_KEY}\"\n\
                  allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \
-                     \"admin\"] }}]\n"
+                     \"admin\"] }}]\n{}",
+                self.identities
             ),
         )?;
         let store = match std::env::var("S3_ENDPOINT") {

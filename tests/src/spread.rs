@@ -21,6 +21,8 @@ use crate::process::{self, START_WITHIN, binary, ready};
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 /// What every key in etcd begins with.
 pub const PREFIX: &str = "/verbs3-tests/spread";
+/// Where etcd would talk to other members.
+const ETCD_PEER: &str = "http://127.0.0.1:2380";
 /// How long a leader's etcd lease is.
 pub const LEADERSHIP: Duration = Duration::from_secs(2);
 /// What the names begin with of those whose wall clocks can be set; one gateway's, so that the
@@ -284,14 +286,8 @@ impl Spread {
     }
 
     fn etcd_command(&self) -> anyhow::Result<Command> {
-        let cache = match std::env::var_os("VERBS3_CACHE_DIR") {
-            Some(folder) => PathBuf::from(folder),
-            None => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?)
-                .join(".cache/verbs3"),
-        };
-        let program = cache.join("etcd/usr/bin/etcd");
-        ensure!(program.exists(), "{} is missing; run tests/testbed/etcd.sh", program.display());
-        let (url, peer) = (self.etcd()?, "http://127.0.0.1:2380");
+        let program = etcd_program("etcd")?;
+        let (url, peer) = (self.etcd()?, ETCD_PEER);
         let mut command = self.network.command("etcd", &program);
         command.arg("--data-dir").arg(self.file("etcd-data"));
         command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
@@ -301,6 +297,24 @@ impl Spread {
         command.arg("--unsafe-no-fsync");
         command.env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
         Ok(command)
+    }
+
+    /// Saves a snapshot of etcd as `name`.
+    pub fn save_etcd(&self, name: &str) -> anyhow::Result<()> {
+        let mut command = Command::new(etcd_program("etcdctl")?);
+        command.args(["--endpoints", &self.etcd()?, "snapshot", "save"]).arg(self.file(name));
+        run_to_end(command)
+    }
+
+    /// Gives etcd, which is not running, a folder made of that snapshot.
+    pub fn restore_etcd(&self, name: &str) -> anyhow::Result<()> {
+        fs::remove_dir_all(self.file("etcd-data"))?;
+        let mut command = Command::new(etcd_program("etcdctl")?);
+        command.args(["snapshot", "restore"]).arg(self.file(name));
+        command.arg("--data-dir").arg(self.file("etcd-data"));
+        command.args(["--initial-cluster", &format!("default={ETCD_PEER}")]);
+        command.args(["--initial-advertise-peer-urls", ETCD_PEER]);
+        run_to_end(command)
     }
 
     /// Asks etcd over its HTTP gateway; the answer.
@@ -425,6 +439,24 @@ impl Spread {
         }
         anyhow::bail!("{name} did not begin to lead; its log:\n{log}")
     }
+}
+
+/// A program that tests/testbed/etcd.sh has unpacked.
+fn etcd_program(name: &str) -> anyhow::Result<PathBuf> {
+    let cache = match std::env::var_os("VERBS3_CACHE_DIR") {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?)
+            .join(".cache/verbs3"),
+    };
+    let program = cache.join(name).join("usr/bin").join(name);
+    ensure!(program.exists(), "{} is missing; run tests/testbed/etcd.sh", program.display());
+    Ok(program)
+}
+
+fn run_to_end(mut command: Command) -> anyhow::Result<()> {
+    let ended = command.output()?;
+    ensure!(ended.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ended.stderr));
+    Ok(())
 }
 
 pub fn coordinator_section(address: &str, etcd: &str, prefix: &str) -> String {

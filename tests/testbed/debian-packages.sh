@@ -10,7 +10,7 @@ unpack_packages() {
         # A machine that is fresh, or whose lists are old, knows no such file: then once more with new lists.
         (cd "$folder.new" && { apt-get download -q "$@" || { "${as_root[@]}" apt-get update -q && apt-get download -q "$@"; }; }) >&2
         for package in "$folder.new"/*.deb; do dpkg -x "$package" "$folder.new"; done
-        "$folder.new/$program" --version >&2
+        { "$folder.new/$program" --version || "$folder.new/$program" version; } >&2
         rm -rf "$folder"; mv "$folder.new" "$folder"
     fi
     echo "$folder"

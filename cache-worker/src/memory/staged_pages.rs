@@ -48,8 +48,9 @@ pub(crate) struct StagedWrite {
     owner: StageOwner,
     pub(crate) account: TenantAccount,
     pub(crate) pages: HashMap<(BlockIndex, u16), StagedPage>,
-    /// Reservations whose pages have not come. Where one of them belongs to a write of the same
-    /// token that is over, this is too small, and the owner of the token loses pages.
+    /// No other write has it, also none of the same token.
+    serial: u64,
+    /// Reservations whose pages have not come.
     coming: usize,
     /// Bytes of the cells of all pages.
     width: u64,
@@ -75,6 +76,8 @@ pub(crate) enum StageError {
 #[derive(Default)]
 struct StagedTableState {
     writes: HashMap<PopulateToken, StagedWrite>,
+    /// Of the next write.
+    next_serial: u64,
     /// Bytes of staged pages and of reservations.
     bytes: u64,
 }
@@ -93,15 +96,23 @@ pub(crate) struct StagedPageTable {
 pub(crate) struct StageReservation {
     table: Arc<StagedPageTable>,
     token: PopulateToken,
+    /// Of its write. One that was settled may have a successor of the same token.
+    serial: u64,
     bytes: u64,
     account: TenantAccount,
+}
+
+impl StagedTableState {
+    fn find_write(&mut self, token: PopulateToken, serial: u64) -> Option<&mut StagedWrite> {
+        self.writes.get_mut(&token).filter(|write| write.serial == serial)
+    }
 }
 
 impl Drop for StageReservation {
     fn drop(&mut self) {
         let mut state = self.table.state.lock();
-        if let Some(write) = state.writes.get_mut(&self.token) {
-            write.coming = write.coming.saturating_sub(1);
+        if let Some(write) = state.find_write(self.token, self.serial) {
+            write.coming -= 1;
             if write.coming == 0 && write.pages.is_empty() {
                 state.writes.remove(&self.token);
             }
@@ -154,20 +165,26 @@ impl StagedPageTable {
             None if state.writes.len() >= self.writes_max => return Err(StageError::Writes),
             _ => {}
         }
-        let write = state.writes.entry(token).or_insert_with(|| StagedWrite {
-            owner,
-            account,
-            pages: HashMap::new(),
-            coming: 0,
-            width: 0,
-            touched: now,
+        let next_serial = &mut state.next_serial;
+        let write = state.writes.entry(token).or_insert_with(|| {
+            *next_serial += 1;
+            StagedWrite {
+                owner,
+                account,
+                pages: HashMap::new(),
+                serial: *next_serial,
+                coming: 0,
+                width: 0,
+                touched: now,
+            }
         });
         write.coming += 1;
         write.touched = now;
+        let serial = write.serial;
         state.bytes += bytes;
         self.tenants.add_held(TenantTier::Memory, account, bytes);
         self.metrics.staged_bytes.set(state.bytes as i64);
-        Ok(StageReservation { table: self.clone(), token, bytes, account })
+        Ok(StageReservation { table: self.clone(), token, serial, bytes, account })
     }
 
     /// Keeps pages that have come. A page that is there already is replaced: its question was asked
@@ -180,7 +197,7 @@ impl StagedPageTable {
     ) -> Result<(), StageError> {
         // Locals end before parameters: the lock is free again when `taken` takes it.
         let mut state = self.state.lock();
-        let write = state.writes.get_mut(&taken.token).ok_or(StageError::Settled)?;
+        let write = state.find_write(taken.token, taken.serial).ok_or(StageError::Settled)?;
         write.touched = now;
         let mut replaced = 0;
         for page in pages {

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
 use verbs3_coordinator_client::api::{
     CoordinatorRefusalKind, DrainProgress, PREFIX, WorkerDrainView, WorkerState,
     escape_path_segment,
@@ -39,7 +40,9 @@ pub async fn until_drained(
     let began = Instant::now();
     let (mut heard, mut answered, mut said) = (began, began, None::<Instant>);
     loop {
-        let standing = match client.get::<WorkerDrainView>(&path, Duration::ZERO).await {
+        let left = within.saturating_sub(began.elapsed()).max(EVERY);
+        let asked = timeout(left, client.get::<WorkerDrainView>(&path, Duration::ZERO)).await;
+        let standing = match asked.unwrap_or(Ok(None)) {
             Ok(Some(view)) => {
                 heard = Instant::now();
                 if !is_silent(view.worker.state) {
@@ -52,6 +55,8 @@ pub async fn until_drained(
             }
             Ok(None) => DrainStanding::Busy("is not spoken of".to_owned()),
             Err(AskError::Away(reason)) if heard.elapsed() < AWAY_MAX => {
+                // Nobody knows how long it has been silent.
+                answered = Instant::now();
                 DrainStanding::Busy(format!("can't be asked after: {reason}"))
             }
             Err(error) => return Err(error),

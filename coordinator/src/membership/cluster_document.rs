@@ -23,7 +23,7 @@ pub struct ClusterDocument {
     /// Newest lost map that another one has yet to replace. A leader that ends before it has done so
     /// leaves that to the next one, to whom nobody may show the loss again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lost: Option<Epoch>,
+    pub lost: Option<LostMap>,
     /// Places where members of the map in force listen, as far as known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<WorkerId, u64>,
@@ -31,6 +31,16 @@ pub struct ClusterDocument {
     /// [`MISSING_MAX`].
     #[serde(default)]
     pub missing: Vec<ClusterMember>,
+}
+
+/// The newest map that was shown and that the store never had in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostMap {
+    pub epoch: Epoch,
+    /// Highest epoch of the document that the leader found who heard of it.
+    pub found: Epoch,
+    /// Highest epoch when that leader began. Those between the two were never given out.
+    pub begun: Epoch,
 }
 
 /// Member of the map in force that has only a part of its share.

@@ -13,6 +13,7 @@ use verbs3_coordinator_client::api::WorkerLeaseRenewal;
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{Epoch, MemberRoster};
 
+use super::cluster_document::LostMap;
 use super::{ClusterDocument, MembershipController};
 
 /// How far above the leader's own first epoch a lost one may be. Epochs begin with seconds, so these
@@ -31,6 +32,8 @@ pub(super) struct LostMaps {
     found: Epoch,
     /// Highest epoch when it began. Its own maps are above.
     begun: Epoch,
+    /// What an earlier leader heard of, and has not replaced.
+    stored: Option<LostMap>,
     /// Newest lost map that anybody follows; 0: none.
     newest: Epoch,
     /// Newest lost map that a worker has said to have given up.
@@ -57,7 +60,8 @@ impl LostMaps {
             elected,
             found: highest,
             begun: highest,
-            newest: document.lost.unwrap_or(none),
+            stored: document.lost,
+            newest: document.lost.map_or(none, |lost| lost.epoch),
             given_up: none,
             is_due: document.lost.is_some(),
             planned: None,
@@ -125,9 +129,12 @@ impl MembershipController {
 
     /// Returns the document that has to be stored because a lost map was heard of.
     pub(super) fn document_of_loss(&self) -> Option<ClusterDocument> {
-        let lost = self.lost_map_in_use();
-        let is_stored = lost.is_none() || lost == self.document.lost;
-        (!is_stored).then(|| ClusterDocument { lost, ..self.document.clone() })
+        let epoch = self.lost_map_in_use()?;
+        if self.document.lost.is_some_and(|stored| stored.epoch == epoch) {
+            return None;
+        }
+        let lost = Some(LostMap { epoch, found: self.lost.found, begun: self.lost.begun });
+        Some(ClusterDocument { lost, ..self.document.clone() })
     }
 
     /// Returns the newest lost map that was heard of since the last call.
@@ -143,7 +150,10 @@ impl MembershipController {
     fn is_lost_map(&self, epoch: Epoch) -> bool {
         let is_coming = self.change.as_ref().is_some_and(|change| change.membership.epoch == epoch);
         let is_later = epoch > self.document.active.epoch && !is_coming;
-        let is_never_given = epoch > self.lost.found && epoch <= self.lost.begun;
+        let own = (self.lost.found, self.lost.begun);
+        let stored = self.lost.stored.map(|lost| (lost.found, lost.begun));
+        let mut never_given = [own].into_iter().chain(stored);
+        let is_never_given = never_given.any(|(found, begun)| epoch > found && epoch <= begun);
         let is_plausible = epoch.0 <= self.lost.begun.0.saturating_add(LEAD_MAX);
         is_plausible && (is_later || is_never_given)
     }

@@ -124,6 +124,8 @@ async fn each_role_asks_what_is_its_own() {
         ("GET", "/v1/preload?owner=lab", "+--- +"),
         ("GET", "/v1/preload/j", "---- +"),
         ("GET", "/v1/preload/j?owner=lab", "+--- +"),
+        ("GET", "/v1/preload/j/progress", "---- +"),
+        ("GET", "/v1/preload/j/progress?owner=lab", "+--- +"),
         ("DELETE", "/v1/preload/j", "---- +"),
         ("DELETE", "/v1/preload/j?owner=lab", "+--- +"),
         ("POST", "/v1/evict", "---- +"),
@@ -135,6 +137,16 @@ async fn each_role_asks_what_is_its_own() {
         ("GET", "/v1/activity", "+++- -"),
         ("POST", "/v1/activity", "+++- -"),
     ];
+    let document: serde_json::Value =
+        clients[4].get("/v1/openapi.json", Duration::ZERO).await.unwrap().unwrap();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let is_asked = |row: &(&str, &str, &str)| {
+                row.0.eq_ignore_ascii_case(method) && is_of_template(row.1, path)
+            };
+            assert!(table.iter().any(is_asked), "nobody asks {method} {path} here");
+        }
+    }
     for (method, path, wanted) in table {
         let mut found = String::new();
         for (index, client) in clients.iter().enumerate() {
@@ -156,6 +168,19 @@ async fn each_role_asks_what_is_its_own() {
     assert_eq!(ask(&clients[2], "POST", "/v1/workers").await, "Forbidden");
     assert_eq!(ask(&clients[2], "POST", "/v1/workers/a/renew").await, "Forbidden");
     stage.running.coordinator.shutdown().await;
+}
+
+/// Whether a path is one of those that the document describes as `template`.
+fn is_of_template(path: &str, template: &str) -> bool {
+    let parts = |path: &str| -> Vec<String> {
+        path.split('?').next().unwrap().split('/').map(str::to_owned).collect()
+    };
+    let (found, wanted) = (parts(path), parts(template));
+    found.len() == wanted.len()
+        && found
+            .iter()
+            .zip(&wanted)
+            .all(|(found, wanted)| wanted.starts_with('{') || found == wanted)
 }
 
 fn body_of(method: &str, path: &str) -> bytes::Bytes {

@@ -2,9 +2,11 @@
 //! the order. Nothing of a client is kept, read or mapped before its claim has held.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
 use verbs3_doors::WaitingGuest;
 use verbs3_lending_protocol::{
     CLAIM_BYTES_MAX, IdentityClaim, LendingHello, LendingRefusal, LendingVerdict, LentMapping,
@@ -83,11 +85,12 @@ pub(crate) async fn prove_client<H: LendingHost>(
     }
 }
 
-/// Goes through the second half: the memory.
+/// Goes through the second half: the memory. `mapping_turns` bounds the threads that map memory.
 pub(crate) async fn take_memory<G: LendingGuest>(
     stream: &mut UnixStream,
     guest: G,
     memory_bytes_max: u64,
+    mapping_turns: &Arc<Semaphore>,
 ) -> Result<LendingClient<G>, HandshakeEnd> {
     let (offer, file) = match receive_offer(stream).await? {
         Ok(offered) => offered,
@@ -102,22 +105,21 @@ pub(crate) async fn take_memory<G: LendingGuest>(
         Ok(judged) => judged,
         Err(refusal) => return Err(refuse_client(stream, refusal).await),
     };
-    // The place goes along: a client that is cut meanwhile counts until its memory is unmapped.
-    let mapping = move || map_memory(&file, bytes).map(|memory| PlacedMemory { memory, place });
+    // It is never closed.
+    let turn = mapping_turns.clone().acquire_owned().await;
+    // All goes along: a client can make the kernel keep the thread, and counts until it is free.
+    let mapping = move || {
+        let _turn = turn;
+        map_memory(&file, bytes).map(|memory| LendingClient { guest, memory, layout, place })
+    };
     let mapped = tokio::task::spawn_blocking(mapping).await;
     match mapped.unwrap_or(Err(LendingRefusal::Pages)) {
-        Ok(PlacedMemory { memory, place }) => {
+        Ok(client) => {
             stream.write_all(&LendingVerdict(Ok(())).encode_verdict()).await?;
-            Ok(LendingClient { guest, memory, layout, place })
+            Ok(client)
         }
         Err(refusal) => Err(refuse_client(stream, refusal).await),
     }
-}
-
-/// Mapped memory, and what it counts against.
-struct PlacedMemory<P> {
-    memory: LentMapping,
-    place: P,
 }
 
 async fn refuse_client(stream: &mut UnixStream, refusal: LendingRefusal) -> HandshakeEnd {

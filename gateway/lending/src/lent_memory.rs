@@ -4,15 +4,16 @@
 //! A client could make holes later. `F_SEAL_FUTURE_WRITE` forbids that, and keeps mappings that are
 //! there. So the gateway maps first, seals then, and looks for holes last: what it has seen stays.
 //!
-//! Holes are found by the number of allocated pages, which costs nothing to ask. It tells the truth
-//! only where no page lies beyond the end. So these are taken away first, and the seal against
-//! growing keeps new ones out. `SEEK_HOLE` does not serve: it calls pages that are allocated and
-//! not yet written holes, and looks at every page.
+//! `SEEK_HOLE` finds holes. It waits for calls that change the file, and calls a page that was only
+//! allocated a hole: the kernel takes such pages back when the call that allocates them fails. So a
+//! client has to touch its memory before it lends it. The number of allocated pages tells less: pages
+//! come and go beyond the end, whatever the seals.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{
-    FallocateFlags, FsWord, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
+    FallocateFlags, FsWord, SealFlags, SeekFrom, fallocate, fcntl_add_seals, fcntl_get_seals,
+    fstat, fstatfs, seek,
 };
 use rustix::io::Errno;
 use verbs3_lending_protocol::{LendingRefusal, LentMapping};
@@ -20,9 +21,6 @@ use verbs3_lending_protocol::{LendingRefusal, LentMapping};
 /// The file system of memfds (`TMPFS_MAGIC`, linux/magic.h). Those of huge pages have another one:
 /// their pages may be missing even so.
 const MEMFD_FILE_SYSTEM: FsWord = 0x0102_1994;
-
-/// Unit of a file's allocated blocks (`stat(2)`).
-const BLOCK_BYTES: u64 = 512;
 
 /// Where a file ends for the kernel (`loff_t`).
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -43,12 +41,6 @@ pub(crate) fn judge_memory(file: &OwnedFd, bytes_max: u64) -> Result<u64, Lendin
     if bytes == 0 || bytes > bytes_max {
         return Err(LendingRefusal::MemoryBytes);
     }
-    // A huge page may reach beyond the end of an honest client's memory. To take much more away
-    // would be long work.
-    let allocated = allocated_bytes(file);
-    if allocated < bytes || allocated - bytes > bytes_max {
-        return Err(LendingRefusal::Pages);
-    }
     Ok(bytes)
 }
 
@@ -57,35 +49,18 @@ pub(crate) fn judge_memory(file: &OwnedFd, bytes_max: u64) -> Result<u64, Lendin
 pub(crate) fn map_memory(file: &OwnedFd, bytes: u64) -> Result<LentMapping, LendingRefusal> {
     let memory = LentMapping::map_untouched(file.as_fd(), bytes);
     let memory = memory.map_err(|_| LendingRefusal::Pages)?;
-    punch_hole(file, bytes).map_err(|_| LendingRefusal::Pages)?;
     let seals = SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     fcntl_add_seals(file, seals).map_err(|_| LendingRefusal::Seals)?;
     // Nothing is promised but what this kernel does: it has to refuse even the gateway's own try.
-    if punch_hole(file, bytes) != Err(Errno::PERM) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if fallocate(file, flags, bytes, FILE_BYTES_MAX - bytes) != Err(Errno::PERM) {
         return Err(LendingRefusal::Seals);
     }
-    if allocated_bytes(file) != whole_pages(file, bytes) {
+    if seek(file, SeekFrom::Hole(0)) != Ok(bytes) {
         return Err(LendingRefusal::Pages);
     }
     memory.populate_range(0, bytes).map_err(|_| LendingRefusal::Pages)?;
     Ok(memory)
-}
-
-/// Takes all pages from `offset` on out of the file, also those beyond its end.
-fn punch_hole(file: &OwnedFd, offset: u64) -> rustix::io::Result<()> {
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    fallocate(file, flags, offset, FILE_BYTES_MAX - offset)
-}
-
-fn allocated_bytes(file: &OwnedFd) -> u64 {
-    let blocks = fstat(file).map_or(0, |facts| u64::try_from(facts.st_blocks).unwrap_or(0));
-    blocks.saturating_mul(BLOCK_BYTES)
-}
-
-/// Returns how many bytes all pages of memory have. Its file system tells a page's length.
-fn whole_pages(file: &OwnedFd, bytes: u64) -> u64 {
-    let page = fstatfs(file).map_or(0, |system| u64::try_from(system.f_bsize).unwrap_or(0));
-    bytes.next_multiple_of(page.max(1))
 }
 
 #[cfg(test)]
@@ -103,21 +78,26 @@ mod tests {
     const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
     const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
+    /// Memory whose pages were touched.
     fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("test", flags).unwrap();
         ftruncate(&file, bytes).unwrap();
-        fallocate(&file, FallocateFlags::empty(), 0, bytes).unwrap();
+        drop(LentMapping::map_file(file.as_fd(), bytes).unwrap());
         fcntl_add_seals(&file, seals).unwrap();
         file
     }
 
-    /// Memory with `beyond` bytes of pages behind its end.
-    fn long_memfd(beyond: u64) -> OwnedFd {
+    /// Memory with as many pages beyond its end.
+    fn long_memfd() -> OwnedFd {
         let file = memfd(BYTES, SealFlags::empty());
-        fallocate(&file, FallocateFlags::KEEP_SIZE, BYTES, beyond).unwrap();
+        fallocate(&file, FallocateFlags::KEEP_SIZE, BYTES, BYTES).unwrap();
         fcntl_add_seals(&file, FIXED).unwrap();
         file
+    }
+
+    fn allocated_bytes(file: &OwnedFd) -> u64 {
+        u64::try_from(fstat(file).unwrap().st_blocks).unwrap() * 512
     }
 
     #[test]
@@ -166,27 +146,25 @@ mod tests {
 
     #[test]
     fn pages_beyond_the_end_hide_no_holes() {
-        let file = long_memfd(BYTES);
-        fallocate(&file, PUNCH, 0, BYTES).unwrap();
+        let file = long_memfd();
+        map_memory(&file, BYTES).unwrap();
+        let file = long_memfd();
+        fallocate(&file, PUNCH, BYTES / 2, BYTES / 2).unwrap();
         assert_eq!(judge_memory(&file, BYTES), Ok(BYTES), "as many pages as an honest client's");
         assert_eq!(map_memory(&file, BYTES).unwrap_err(), LendingRefusal::Pages);
-        assert_eq!(allocated_bytes(&file), 0, "no page was added");
+        assert_eq!(allocated_bytes(&file), BYTES / 2 + BYTES, "no page was added");
     }
 
+    /// Pages that a call has allocated are taken back when it fails, also after the seal.
     #[test]
-    fn pages_beyond_the_end_are_taken_away_and_stay_away() {
-        let file = long_memfd(BYTES);
+    fn pages_that_were_never_touched_are_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("test", flags).unwrap();
+        ftruncate(&file, BYTES).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, BYTES).unwrap();
+        fcntl_add_seals(&file, FIXED).unwrap();
         assert_eq!(judge_memory(&file, BYTES), Ok(BYTES));
-        let _memory = map_memory(&file, BYTES).unwrap();
-        assert_eq!(allocated_bytes(&file), BYTES);
-        let more = fallocate(&file, FallocateFlags::KEEP_SIZE, BYTES, BYTES);
-        assert_eq!(more.unwrap_err(), Errno::PERM, "the kernel holds the seal");
-    }
-
-    #[test]
-    fn more_beyond_the_end_than_may_be_lent_is_refused() {
-        let file = long_memfd(2 * BYTES);
-        assert_eq!(judge_memory(&file, BYTES), Err(LendingRefusal::Pages));
+        assert_eq!(map_memory(&file, BYTES).unwrap_err(), LendingRefusal::Pages);
     }
 
     #[test]
@@ -243,7 +221,9 @@ mod tests {
         let sparse = memfd_create("test", flags).unwrap();
         ftruncate(&sparse, BYTES).unwrap();
         fcntl_add_seals(&sparse, FIXED).unwrap();
-        assert_eq!(judge_memory(&sparse, BYTES), Err(LendingRefusal::Pages));
+        assert_eq!(judge_memory(&sparse, BYTES), Ok(BYTES));
+        assert_eq!(map_memory(&sparse, BYTES).unwrap_err(), LendingRefusal::Pages);
+        assert_eq!(allocated_bytes(&sparse), 0, "no page was added");
         let empty = memfd_create("test", flags).unwrap();
         fcntl_add_seals(&empty, FIXED).unwrap();
         assert_eq!(judge_memory(&empty, BYTES), Err(LendingRefusal::MemoryBytes));

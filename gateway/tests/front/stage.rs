@@ -45,6 +45,8 @@ pub fn s3_request<T>(input: T) -> S3Request<T> {
 /// `abandoned KEY`, `forget_keys KEY`, `report_listing VOLUME KEY=BYTES,…`.
 pub struct TestHomes {
     pub told: Arc<Mutex<Vec<String>>>,
+    /// On whose behalf writes were announced.
+    pub tenants: Mutex<Vec<Option<TenantTag>>>,
     pub refuse_announce: AtomicBool,
     pub refuse_report: Arc<AtomicBool>,
     store: LocalStore,
@@ -63,8 +65,9 @@ impl HomeNotifier for TestHomes {
         &self,
         volume: &ObjectVolume,
         keys: &[String],
-        _: Option<TenantTag>,
+        tenant: Option<TenantTag>,
     ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable> {
+        self.tenants.lock().push(tenant);
         if self.refuse_announce.load(Ordering::SeqCst) {
             return Err(HomeUnreachable::new("worker w1 is away"));
         }
@@ -239,6 +242,7 @@ impl Stage {
         }
         let homes = Arc::new(TestHomes {
             told: Arc::default(),
+            tenants: Mutex::default(),
             refuse_announce: AtomicBool::new(false),
             refuse_report: Arc::default(),
             store: store.clone(),
@@ -317,6 +321,10 @@ impl Stage {
 
     pub fn told(&self) -> Vec<String> {
         self.homes.told.lock().clone()
+    }
+
+    pub fn announced_for(&self) -> Vec<Option<TenantTag>> {
+        self.homes.tenants.lock().clone()
     }
 
     pub async fn visible(&self, bucket: &str, key: &str) -> bool {

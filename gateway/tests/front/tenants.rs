@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbs3_gateway::auth::IdentityStore;
+use verbs3_protocol::TenantTag;
 use verbs3_settings::{ByteSize, TimePeriod};
 
 use crate::signing::Request;
@@ -128,6 +129,18 @@ async fn an_upload_does_not_wait_behind_the_bytes_of_another_tenant() {
 }
 
 #[tokio::test]
+async fn homes_are_told_for_whom_a_write_is() {
+    let stage = Stage::start_with(|setup| setup.identities = three_identities()).await;
+    for key in ["A", "C", "B"] {
+        let put = Request::new("PUT", "/data/x").header("content-length", "1");
+        assert_eq!(stage.send(&by(key, put), b"x").await.status, 200);
+    }
+    let [greedy, modest] = ["greedy", "modest"].map(|name| TenantTag::new(name, 1));
+    assert!(greedy.is_some() && greedy != modest);
+    assert_eq!(stage.announced_for(), [greedy, modest, greedy]);
+}
+
+#[tokio::test]
 async fn what_the_cache_did_can_be_kept_from_clients() {
     for (shown, header) in [(true, Some("relayed")), (false, None)] {
         let stage = Stage::start_with(|setup| setup.settings.cache_headers = shown).await;
@@ -135,5 +148,11 @@ async fn what_the_cache_did_can_be_kept_from_clients() {
         let answer = stage.send(&put, b"x").await;
         let told = answer.headers.get("x-verbs3-home").map(String::as_str);
         assert_eq!((answer.status, told), (200, header));
+        for method in ["GET", "HEAD"] {
+            let answer = stage.send(&Request::new(method, "/data/around"), b"").await;
+            let shows = |name: &String| name.starts_with("x-verbs3-");
+            let told: Vec<&String> = answer.headers.keys().filter(|name| shows(name)).collect();
+            assert_eq!((answer.status, !told.is_empty()), (200, shown), "{method}: {told:?}");
+        }
     }
 }

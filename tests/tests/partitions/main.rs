@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod preload;
+mod put_back;
 mod troubles;
 
 use std::time::{Duration, Instant};

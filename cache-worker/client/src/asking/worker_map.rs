@@ -24,13 +24,21 @@ pub(crate) struct TierWorkerMap {
 /// Most owners that one span tries. More would only delay the way to the UFS.
 const CANDIDATES_MAX: usize = 4;
 
+/// Why a worker is asked for bytes of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CandidateRole {
+    /// The block is hot. The worker gives what it or the owner holds, and fills nothing.
+    Replica,
+    Owner,
+    /// A next owner, in place of one that is away or silent.
+    Substitute,
+}
+
 /// A worker to be asked for bytes of a block.
 #[derive(Clone)]
 pub(crate) struct SpanCandidate {
     pub(crate) worker: Arc<TierWorker>,
-    /// The worker is asked only because the block is hot. It gives what it or the owner holds, and
-    /// fills nothing. False for the owner and the next owners.
-    pub(crate) replica: bool,
+    pub(crate) role: CandidateRole,
 }
 
 /// Workers to try for one block, best first.
@@ -47,13 +55,17 @@ impl CandidateQueue {
     /// Returns the next worker that may be asked now.
     pub(crate) fn next(&mut self, now: Instant) -> Option<SpanCandidate> {
         if let Some(worker) = self.replica.take().filter(|worker| worker.health.admit_call(now)) {
-            return Some(SpanCandidate { worker, replica: true });
+            return Some(SpanCandidate { worker, role: CandidateRole::Replica });
         }
         while let Some(slot) = self.owners.get_mut(self.next) {
+            let role = match self.next {
+                0 => CandidateRole::Owner,
+                _ => CandidateRole::Substitute,
+            };
             self.next += 1;
             match slot.take() {
                 Some(worker) if worker.health.admit_call(now) => {
-                    return Some(SpanCandidate { worker, replica: false });
+                    return Some(SpanCandidate { worker, role });
                 }
                 Some(_) => {}
                 None => return None,

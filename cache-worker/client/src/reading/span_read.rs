@@ -26,7 +26,9 @@ use verbs3_rdma::transport::TransportKind;
 use crate::asking::attempt::{AttemptError, AttemptStep, TierAttempt};
 use crate::asking::worker::REPEATS_MAX;
 use crate::asking::worker_asker::WorkerAsker;
-use crate::asking::worker_map::{CandidateQueue, HotBlockDraw, SpanCandidate, TierWorkerMap};
+use crate::asking::worker_map::{
+    CandidateQueue, CandidateRole, HotBlockDraw, SpanCandidate, TierWorkerMap,
+};
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::reading::bypass::{BypassReason, MISCONFIGURED};
 use crate::reading::lease_table::TierLeaseTable;
@@ -112,8 +114,8 @@ pub struct SpanRead {
     hedged: bool,
     /// Next to ask: the worker that gave a short answer, or whose connection broke.
     again: Option<SpanCandidate>,
-    /// The worker that was silent while its hedge showed life.
-    unheard: Option<SpanCandidate>,
+    /// The owner, which was silent while its hedge showed life.
+    unheard_owner: Option<SpanCandidate>,
     short_answers: u8,
     repeats: u8,
     at: u32,
@@ -125,8 +127,7 @@ pub struct SpanRead {
 
 struct SpanReadLeg {
     attempt: TierAttempt,
-    /// See [`SpanCandidate`].
-    replica: bool,
+    role: CandidateRole,
     /// Time of the start, or of the last sign of life.
     since: Instant,
     live: bool,
@@ -134,7 +135,7 @@ struct SpanReadLeg {
 
 impl SpanReadLeg {
     fn into_candidate(self) -> SpanCandidate {
-        SpanCandidate { worker: self.attempt.worker, replica: self.replica }
+        SpanCandidate { worker: self.attempt.worker, role: self.role }
     }
 }
 
@@ -155,7 +156,7 @@ impl SpanRead {
             legs: [None, None],
             hedged: false,
             again: None,
-            unheard: None,
+            unheard_owner: None,
             short_answers: 0,
             repeats: 0,
             reason: BypassReason::Workers,
@@ -167,8 +168,8 @@ impl SpanRead {
 
     /// Continues a call that has already begun.
     pub(crate) fn with_attempt(mut self, attempt: TierAttempt) -> Self {
-        self.legs[0] =
-            Some(SpanReadLeg { attempt, replica: false, since: Instant::now(), live: true });
+        let role = CandidateRole::Owner;
+        self.legs[0] = Some(SpanReadLeg { attempt, role, since: Instant::now(), live: true });
         self
     }
 
@@ -250,7 +251,7 @@ impl SpanRead {
 
     fn launch_leg(
         &self,
-        SpanCandidate { worker, replica }: SpanCandidate,
+        SpanCandidate { worker, role }: SpanCandidate,
     ) -> Result<SpanReadLeg, NoMemory> {
         let SpanRequest { object, version, span, ahead_bytes, request_range, trace, tenant } =
             &self.request;
@@ -264,7 +265,10 @@ impl SpanRead {
             end: range.end,
             ahead_bytes: *ahead_bytes,
             request_range: request_range.clone(),
-            from: if replica { ReadSource::Replica } else { ReadSource::Owner },
+            from: match role {
+                CandidateRole::Replica => ReadSource::Replica,
+                _ => ReadSource::Owner,
+            },
         };
         let message = WorkerRequest::Read(read).for_tenant(trace.as_ref(), *tenant);
         let call = worker.peer.call_with(|wants_landing| {
@@ -275,7 +279,7 @@ impl SpanRead {
             Ok((message.encode(), wants_landing.then(allocate_landing).transpose()?))
         })?;
         let attempt = TierAttempt::read(worker, call, geometry, span.block, range);
-        Ok(SpanReadLeg { attempt, replica, since: Instant::now(), live: false })
+        Ok(SpanReadLeg { attempt, role, since: Instant::now(), live: false })
     }
 
     fn poll_legs(&mut self, cx: &mut Context<'_>) -> Poll<Option<SpanItem>> {
@@ -317,8 +321,9 @@ impl SpanRead {
     /// Ends the other leg, because this one has shown life.
     fn keep_only_leg(&mut self, index: usize) {
         self.legs.swap(0, index);
-        if let Some(other) = self.legs[1].take() {
-            self.unheard = Some(other.into_candidate());
+        let other = self.legs[1].take().filter(|leg| leg.role == CandidateRole::Owner);
+        if let Some(owner) = other {
+            self.unheard_owner = Some(owner.into_candidate());
         }
         if let Some(leg) = &mut self.legs[0] {
             (leg.since, leg.live) = (Instant::now(), true);
@@ -359,6 +364,7 @@ impl SpanRead {
 
     fn on_refusal(&mut self, index: usize, refusal: WorkerRefusal) -> Option<SpanItem> {
         let leg = self.legs[index].take()?;
+        let is_replica = leg.role == CandidateRole::Replica;
         // An answer proves that the worker lives.
         leg.attempt.worker.health.note_success();
         self.reader.asker.metrics.count_call(CallKind::Read, CallOutcome::Refused);
@@ -373,16 +379,15 @@ impl SpanRead {
             BypassReason::Misconfigured
         };
         self.reason = match &refusal.kind {
-            // The replica may have asked the UFS, but the owner has not. The owner may still hold
-            // the whole version.
-            RefusalKind::VersionGone if leg.replica => BypassReason::Busy,
+            // Others may have asked the UFS, but the owner has not. It may still hold the whole
+            // version.
+            RefusalKind::VersionGone if is_replica => BypassReason::Busy,
             RefusalKind::VersionGone => {
                 self.reader.leases.drop_keys([self.request.object.hash()]);
-                if self.legs.iter().all(Option::is_none) {
-                    self.again = self.unheard.take();
-                    if self.again.is_none() {
-                        return Some(self.end_with(SpanItem::VersionGone));
-                    }
+                self.again = self.again.take().or_else(|| self.unheard_owner.take());
+                let asks_on = self.again.is_some() || self.legs.iter().any(Option::is_some);
+                if leg.role == CandidateRole::Owner || !asks_on {
+                    return Some(self.end_with(SpanItem::VersionGone));
                 }
                 BypassReason::Busy
             }
@@ -401,7 +406,7 @@ impl SpanRead {
             // may serve it.
             RefusalKind::WrongEpoch(_) | RefusalKind::NoLease => BypassReason::Epoch,
             // The owner is asked next, and may be able to read it.
-            RefusalKind::Malformed if leg.replica => BypassReason::Busy,
+            RefusalKind::Malformed if is_replica => BypassReason::Busy,
             RefusalKind::Malformed => {
                 misconfigured("a worker could not read a request; do both run the same version?")
             }
@@ -411,12 +416,12 @@ impl SpanRead {
             RefusalKind::NotHeld => BypassReason::Busy,
         };
         // A replica's refusal says nothing of the others.
-        let elsewhere = leg.replica
+        let elsewhere = is_replica
             || matches!(
                 self.reason,
                 BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch
             );
-        if leg.replica {
+        if is_replica {
             self.reader.asker.metrics.spread[SpreadTarget::Back].inc();
         }
         let alone = self.legs.iter().all(Option::is_none);

@@ -236,6 +236,41 @@ async fn a_version_is_gone_once_its_owner_says_so_or_is_dead() {
     }
 }
 
+/// The owner's connection breaks while its hedge asks the store.
+#[tokio::test(start_paused = true)]
+async fn a_version_is_not_gone_because_its_owners_connection_broke() {
+    let faults = InProcessFaults::without_faults().drop_at_event(1);
+    let a = TestWorker::with_faults("a", faults, honest());
+    let slow: Script = Box::new(|request, reply| {
+        Box::pin(async move {
+            tokio::time::sleep(SECOND).await;
+            refuses(RefusalKind::VersionGone)(request, reply).await;
+        })
+    });
+    let b = TestWorker::new("b", slow);
+    let tier = tier(&[&a, &b]);
+    let (bytes, end) = drain(&mut read(&tier, "a", 0)).await;
+    assert!(bytes == content(0, END) || !matches!(end, SpanItem::End), "{end:?}");
+    assert!(!matches!(end, SpanItem::VersionGone));
+}
+
+/// Nobody else is waited for, or asked again.
+#[tokio::test(start_paused = true)]
+async fn an_owners_word_ends_a_read_that_was_hedged() {
+    let late: Script = Box::new(|request, reply| {
+        Box::pin(async move {
+            tokio::time::sleep(SECOND).await;
+            refuses(RefusalKind::VersionGone)(request, reply).await;
+        })
+    });
+    let (a, b) = (TestWorker::new("a", late), TestWorker::new("b", silent()));
+    let tier = tier(&[&a, &b]);
+    let began = tokio::time::Instant::now();
+    assert!(matches!(drain(&mut read(&tier, "a", 0)).await.1, SpanItem::VersionGone));
+    assert!(began.elapsed() < SECOND + SECOND / 10, "the hedge was waited for");
+    assert_eq!((tier.asker.metrics.hedges.get(), a.asked().len(), b.asked().len()), (1, 1, 1));
+}
+
 #[tokio::test]
 async fn a_short_answer_is_continued() {
     let short: Script = Box::new(|request, reply| {

@@ -252,6 +252,33 @@ async fn pages_that_come_after_their_write_was_settled_are_not_kept() {
     }
 }
 
+/// A gateway that lies uses the token again, for another object and tenant.
+#[tokio::test]
+async fn late_pages_of_a_settled_write_are_not_those_of_its_tokens_next_one() {
+    let bed = bed();
+    let stored = Stored::new(1, PAGE);
+    let (first, second) = (TenantTag::new("first", 1), TenantTag::new("second", 1));
+    let (message, pages) = stage("k", &stored, 0, PAGE);
+    let mut late = bed.call_for(first, &WorkerRequest::Stage(message));
+    assert!(matches!(late.next().await.unwrap(), CallEvent::Wanted { .. }));
+    assert_eq!(settle(&bed, "k", None).await, 0);
+    let (message, _) = stage("other", &stored, 0, PAGE);
+    let mut next = bed.call_for(second, &WorkerRequest::Stage(message));
+    assert!(matches!(next.next().await.unwrap(), CallEvent::Wanted { .. }));
+    late.push_data(&pages).await.unwrap();
+    assert_eq!(refusal(push(late, &pages).await), RefusalKind::Busy);
+    next.push_data(&pages).await.unwrap();
+    assert!(matches!(push(next, &pages).await, Message::Staged(_)));
+    assert_eq!(settle(&bed, "other", None).await, 0);
+    assert_eq!(staged_bytes(&bed), 0);
+    for tenant in [first, second] {
+        let account = bed.worker.tenants.note_request(tenant.as_ref(), 0);
+        let held = bed.worker.tenants.held_bytes(crate::tenants::TenantTier::Memory, account);
+        assert_eq!(held, 0, "{tenant:?}");
+    }
+    bed.assert_nothing_leaked().await;
+}
+
 /// Under its token alone, nobody else can make pages readable under another key.
 #[tokio::test]
 async fn a_token_is_of_no_use_for_another_object() {

@@ -327,7 +327,7 @@ fn the_next_leader_replaces_a_lost_map_that_nobody_shows_again() {
     let mut cluster = elect_beside_newcomer(copy, 0);
     register_knowing(&mut cluster, "d", 103, 100);
     settle(&mut cluster, seconds(100));
-    assert_eq!(cluster.cluster_document().lost, Some(Epoch(103)));
+    assert_eq!(cluster.cluster_document().lost.map(|lost| lost.epoch), Some(Epoch(103)));
 
     // It ends before its map is in force, and d with it.
     let document = cluster.cluster_document().clone();
@@ -347,4 +347,23 @@ fn the_next_leader_replaces_a_lost_map_that_nobody_shows_again() {
     assert_eq!(document.lost, None, "it is replaced");
     let follower = elect_with(document.clone(), 0);
     assert_eq!(follower.lost_map_in_use(), None);
+}
+
+/// The next leader finds a map that is newer than the lost one, and still knows it for a lost one.
+#[test]
+fn the_next_leader_hears_that_a_stored_loss_was_given_up() {
+    let (copy, _) = copy_and_later_map();
+    let mut cluster = elect_beside_newcomer(copy, 1000);
+    let workers = [("a", 0), ("b", 0), ("e", 0)];
+    let maps = run_until(&mut cluster, &workers, 102);
+    assert_eq!(maps.last().unwrap().epoch, Epoch(1001));
+    register_knowing(&mut cluster, "d", 103, 103);
+    settle(&mut cluster, seconds(103));
+    assert_eq!(cluster.cluster_document().lost.map(|lost| lost.epoch), Some(Epoch(103)));
+
+    let mut cluster = elect_beside_newcomer(cluster.cluster_document().clone(), 2000);
+    let workers = [("a", 0), ("b", 0), ("e", 0), ("d", 103)];
+    let maps = run_until(&mut cluster, &workers, LOST_LEASES_END);
+    assert!(maps.last().unwrap().epoch > Epoch(1001), "it waits for the outage");
+    assert_eq!(cluster.cluster_document().lost, None);
 }

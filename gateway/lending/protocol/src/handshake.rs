@@ -4,7 +4,7 @@
 use crate::wire_text::{WireReader, append_text};
 
 /// First bytes of the hello: the protocol and its version.
-pub const LENDING_MAGIC: [u8; 8] = *b"V3LEND02";
+pub const LENDING_MAGIC: [u8; 8] = *b"V3LEND03";
 /// Longest claim, without its length.
 pub const CLAIM_BYTES_MAX: usize = 1024;
 

@@ -7,9 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
-};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use verbs3_lending_protocol::{
     BELL_LOOK, IdentityClaim, LendingHello, LendingRefusal, LendingVerdict, LentMapping,
@@ -43,7 +41,8 @@ pub(super) fn sealed_memory(bytes: u64) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("test", flags).unwrap();
     ftruncate(&file, bytes).unwrap();
-    fallocate(&file, FallocateFlags::empty(), 0, bytes).unwrap();
+    // Its pages are touched.
+    drop(LentMapping::map_file(file.as_fd(), bytes).unwrap());
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).unwrap();
     file
 }

@@ -1,6 +1,7 @@
 //! The right bytes for any range of any object, cold and hot, shared and copied.
 
 use super::*;
+use crate::auth::Tenant;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -87,6 +88,32 @@ async fn the_first_read_is_a_miss_and_the_second_a_hit_that_asks_no_store() {
             assert_eq!((hot.verdict(), bed.store.gets()), (("hit", via), gets));
         }
     }
+}
+
+/// Misses have a smaller share of what is scarce than hits.
+#[tokio::test]
+async fn how_reads_end_says_whether_their_tenant_reads_cold_data() {
+    let bed = Make::default().bed().await;
+    let tenant = Tenant::one_of_several("t", 1);
+    let read = async |key: &str| {
+        let cx = Arc::new(RequestContext::new(RequestId::generate(), Instant::now()));
+        cx.set_tenant(tenant.clone());
+        let answer = bed.reader.get(&cx, &bed.mount, of(key), None).await.unwrap();
+        let mut body = answer.output.body.unwrap();
+        while let Some(piece) = body.next().await {
+            piece.unwrap();
+        }
+    };
+    for number in 0..20 {
+        let key = format!("cold-{number}");
+        bed.put(&key, &content(number, 2 * PAGE)).await;
+        read(&key).await;
+    }
+    assert!(tenant.reads_cold_data());
+    for _ in 0..40 {
+        read("cold-0").await;
+    }
+    assert!(!tenant.reads_cold_data());
 }
 
 #[tokio::test]
