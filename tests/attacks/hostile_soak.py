@@ -26,14 +26,15 @@ import oracle  # noqa: E402
 import test_coordinator  # noqa: E402
 import test_documents  # noqa: E402
 import test_paths  # noqa: E402
+import test_rights  # noqa: E402
 import test_signatures_oracle  # noqa: E402
 import test_smuggling  # noqa: E402
 import test_strangers  # noqa: E402
 import test_worker  # noqa: E402
 from asked_store import AskedStore  # noqa: E402
 from honest import HonestClient, HonestMark  # noqa: E402
-from lines import Line, Peer, new_address  # noqa: E402
-from processes import MIB, OWNER, SECRET, Cluster, find_binary, memory_bound, metric  # noqa: E402
+from lines import Line, Peer, new_address, signed_form  # noqa: E402
+from processes import HONEST, MIB, OWNER, SECRET, WARMER, WRITER, Cluster, find_binary, memory_bound, metric  # noqa: E402
 
 SEED = int(os.environ.get("SEED") or random.randrange(2**32))
 BASELINE_SECONDS = float(os.environ.get("SOAK_BASELINE_SECONDS", "60"))
@@ -205,11 +206,78 @@ class Soak:
             self.findings.append(f"a wrong promise got {answer.verdict}")
         self.stopped.wait(0.1)
 
+    def limited_keys(self, choice, address):
+        writer = Peer(self.cluster.gateway.port, WRITER, address)
+        method, query, headers, body = choice.choice(test_rights.MORE_THAN_WRITES)
+        if body:
+            headers = headers | {"content-md5": test_rights.md5(body)}
+        make = choice.choice([writer.signed, writer.presigned])
+        answer = writer.send(make(method, "/asked/mine/x", query=query, headers=headers, body=body))
+        if answer.status not in (0, 400, 403, 503):
+            self.findings.append(f"a writer did more than write: {method} {query} {headers}: {answer.verdict}")
+        self.stopped.wait(0.1)
+
+    def changed_forms(self, choice, address):
+        peer = Peer(self.cluster.gateway.port, HONEST, address)
+        whole = bytearray(signed_form(HONEST, peer.host, "soak/form", body=b"f"))
+        signature = whole.index(b"x-amz-signature") + len(b'x-amz-signature"\r\n\r\n')
+        at = choice.randrange(signature, signature + 64)
+        whole[at] = ord("0") if whole[at] != ord("0") else ord("1")
+        with peer.line() as line:
+            line.say(bytes(whole))
+            answer = line.read_answer()
+        if answer.status not in (0, 403, 503):
+            self.findings.append(f"a form with another signature got {answer.verdict}")
+        self.stopped.wait(0.1)
+
+    def preload_jobs(self, choice, address):
+        warmer, name = Peer(self.cluster.gateway.port, WARMER, address), f"soak-{choice.randrange(2**32):x}"
+        job = {"prefixes": [choice.choice(["s3://data/warm/", "s3://data/", "s3://asked/"])], "id": name}
+        status, _ = test_rights.preload(warmer, "POST", job=job)
+        if 200 <= status < 300 and job["prefixes"] != ["s3://data/warm/"]:
+            self.findings.append(f"a job that its sender may not begin got {status}: {job}")
+        test_rights.preload(warmer, "DELETE", f"/v1/preload/{name}")
+        self.stopped.wait(0.3)
+
+    def notifications(self, choice, address):
+        port, header = self.cluster.coordinator.port, "authorization: Bearer a-token-of-notifications\r\n"
+        for _ in range(20):
+            key = f"soak/{choice.randrange(2**32):x}"
+            event = json.dumps({"Records": [{"s3": {"bucket": {"name": "data"}, "object": {"key": key}}}]}).encode()
+            test_coordinator.ask(port, "POST", "/v1/notifications?warm=true", event, headers=header, source=address)
+        self.stopped.wait(0.5)
+        return 20
+
+    def heard_proofs(self, choice, address):
+        port, path, body = self.cluster.coordinator.port, "/v1/invalidate", b'{"paths": ["s3://data/soak/nothing"]}'
+        heard = test_coordinator.proof("POST", path, body, test_coordinator.recipient(port))
+        first = test_coordinator.ask(port, "POST", path, body, heard, source=address).status
+        again = test_coordinator.ask(port, "POST", path, body, heard, source=address).status
+        if first == 200 and again not in (0, 401):
+            self.findings.append(f"a proof that was used got {again}")
+        self.stopped.wait(0.2)
+
+    def crowd_of_one_identity(self, choice, address):
+        """A request on each connection, again and again, so that none is ever idle for long."""
+        peer, lines = Peer(self.cluster.gateway.port, OWNER, address), []
+        wire = peer.signed("HEAD", "/data/soak/none").wire()
+        try:
+            for _ in range(150):
+                lines.append(peer.line())
+            end = time.monotonic() + HOLD_SECONDS
+            while time.monotonic() < end and not self.stopped.is_set():
+                for line in lines:
+                    line.say(wire)
+                self.stopped.wait(0.2)
+        finally:
+            for line in lines:
+                line.close()
+        return 150
+
     def slow_uploads(self, choice, address):
-        """Fewer than take all memory for bodies: that one identity can is known (test_slow)."""
         peer, lines = Peer(self.cluster.gateway.port, OWNER, address), []
         try:
-            for number in range(20):
+            for number in range(60):
                 lines.append(peer.line())
                 lines[-1].say(
                     peer.signed(
@@ -224,20 +292,19 @@ class Soak:
         finally:
             for line in lines:
                 line.close()
-        return 20
+        return 60
 
     def untaken_answers(self, choice, address):
-        """As few, since the memory for reads has the same gap."""
         peer, lines = Peer(self.cluster.gateway.port, OWNER, address), []
         try:
-            for _ in range(2):
+            for _ in range(12):
                 lines.append(peer.line())
                 lines[-1].say(peer.signed("GET", "/data/soak/large").wire())
             self.stopped.wait(HOLD_SECONDS)
         finally:
             for line in lines:
                 line.close()
-        return 2
+        return 12
 
     ATTACKS = [
         silent_crowd,
@@ -256,6 +323,12 @@ class Soak:
         paths,
         bombs,
         wrong_promises,
+        limited_keys,
+        changed_forms,
+        preload_jobs,
+        notifications,
+        heard_proofs,
+        crowd_of_one_identity,
         slow_uploads,
         untaken_answers,
     ]
@@ -285,6 +358,14 @@ def tell_refusals(client: HonestClient) -> dict:
         "refused": [failure.what for failure in client.failures][:20],
         "refused_count": len(client.failures),
     }
+
+
+def bound_of(cluster: Cluster, process) -> int | None:
+    """As test_memory has it. None: of the store, and of what is attacked by other processes alone."""
+    at_rest = cluster.at_rest[process.name]
+    if process in (cluster.gateway, cluster.tls, cluster.shop):
+        return memory_bound(at_rest)
+    return {cluster.worker: at_rest + 320 * MIB, cluster.coordinator: at_rest + 192 * MIB}.get(process)
 
 
 def soak(cluster: Cluster, minutes: float) -> dict:
@@ -351,8 +432,8 @@ def soak(cluster: Cluster, minutes: float) -> dict:
                 "peak_mib": process.memory("VmHWM") >> 20,
                 "end_mib": process.memory() >> 20,
             }
-            if process in (cluster.gateway, cluster.tls, cluster.shop):
-                report["memory"][process.name]["bound_mib"] = memory_bound(cluster.at_rest[process.name]) >> 20
+            if (bound := bound_of(cluster, process)) is not None:
+                report["memory"][process.name]["bound_mib"] = bound >> 20
     report["left"] = {
         name: metric(cluster.gateway.admin, name)
         for name in ("verbs3_gateway_requests_in_flight", "verbs3_gateway_body_memory_bytes", "verbs3_gateway_form_bytes")

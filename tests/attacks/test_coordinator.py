@@ -1,9 +1,12 @@
 """A coordinator's API: nothing without proof, nothing by a proof that was heard, and strangers who hold its connections."""
 
+import collections
 import hashlib
 import hmac
 import json
+import re
 import secrets
+import threading
 import time
 
 import pytest
@@ -197,6 +200,30 @@ def test_the_token_opens_notifications_alone(port, source):
     ):
         assert ask(port, "POST", path, event, headers=headers, source=source).status in (401, 404), path
     assert ask(port, "GET", "/v1/notifications", headers=right, source=source).status in (401, 404, 405)
+
+
+def test_a_flood_of_notifications_leaves_places_for_jobs(cluster, port):
+    """Whoever has the token has objects warmed, and nobody else waits for that."""
+    header, verdicts = "authorization: Bearer a-token-of-notifications\r\n", []
+
+    def flood(first: int):
+        for number in range(first, first + 40):
+            event = json.dumps({"Records": [{"s3": {"bucket": {"name": "data"}, "object": {"key": f"flood/{number}"}}}]}).encode()
+            verdicts.append(ask(port, "POST", "/v1/notifications?warm=true", event, headers=header).status)
+
+    flooding = [threading.Thread(target=flood, args=(1000 * number,)) for number in range(6)]
+    for thread in flooding:
+        thread.start()
+    for number in range(10):
+        job = json.dumps({"prefixes": ["s3://data/flood/"], "id": f"operator-{number}"}).encode()
+        answer = ask(port, "POST", "/v1/preload", job, proof("POST", "/v1/preload", job, recipient(port)))
+        assert answer.status in (200, 201, 202), answer
+    for thread in flooding:
+        thread.join()
+    assert set(verdicts) <= {200, 202, 204, 503} and len(verdicts) == 240, collections.Counter(verdicts)
+    # coordinator.preload.notified_jobs_max, and ours.
+    unfinished = sum(metric(cluster.coordinator.admin, f"verbs3_preload_jobs_{state}") for state in ("running", "waiting"))
+    assert unfinished <= 30, unfinished
 
 
 def test_strangers_keep_neither_workers_nor_operators_out(cluster, port, source, honest):
