@@ -238,7 +238,8 @@ async fn a_version_is_gone_once_its_owner_says_so_or_is_dead() {
     }
 }
 
-/// The owner's connection breaks while its hedge asks the store.
+/// The owner's connection breaks while its hedge asks the store. It can't be reached again here, so
+/// that the rest is the UFS's affair.
 #[tokio::test(start_paused = true)]
 async fn a_version_is_not_gone_because_its_owners_connection_broke() {
     let faults = InProcessFaults::without_faults().drop_at_event(1);
@@ -246,8 +247,8 @@ async fn a_version_is_not_gone_because_its_owners_connection_broke() {
     let b = TestWorker::new("b", late(SECOND, refuses(RefusalKind::VersionGone)));
     let tier = tier(&[&a, &b]);
     let (bytes, end) = drain(&mut read(&tier, "a", 0)).await;
-    assert!(bytes == content(0, END) && matches!(end, SpanItem::End), "{end:?}");
-    assert_eq!((tier.asker.metrics.hedges.get(), a.asked().len(), b.asked().len()), (1, 2, 1));
+    assert!(bytes.is_empty() && matches!(end, SpanItem::Bypass(BypassReason::Workers)), "{end:?}");
+    assert_eq!((tier.asker.metrics.hedges.get(), b.asked().len()), (1, 1));
 }
 
 /// Nobody else is waited for, or asked again.

@@ -362,6 +362,7 @@ fn the_next_leader_hears_that_a_stored_loss_was_given_up() {
     assert_eq!(cluster.cluster_document().lost.map(|lost| lost.epoch), Some(Epoch(103)));
 
     let mut cluster = elect_beside_newcomer(cluster.cluster_document().clone(), 2000);
+    register_knowing(&mut cluster, "d", 103, 100);
     let workers = [("a", 0), ("b", 0), ("e", 0), ("d", 103)];
     let maps = run_until(&mut cluster, &workers, LOST_LEASES_END);
     assert!(maps.last().unwrap().epoch > Epoch(1001), "it waits for the outage");
