@@ -127,6 +127,26 @@ def dashboards(documents: Documents) -> list[str]:
                     if json.loads(one["data"]["verbs3.json"]) != json.loads(DASHBOARD.read_text())]
 
 
+# Who connects to a port of a worker (docs/host-tuning.md): coordinators have it load, pin and forget.
+WORKER_PEERS = {"verbs3-gateway", "verbs3-worker", "verbs3-coordinator"}
+
+
+def admitted(documents: Documents) -> list[str]:
+    """Peers of workers whom a NetworkPolicy keeps out."""
+    wrong = []
+    for policy in of_kind(documents, "NetworkPolicy"):
+        if policy["spec"]["podSelector"].get("matchLabels", {}).get("app") != "verbs3-worker":
+            continue
+        peers = set()
+        for rule in policy["spec"]["ingress"]:
+            if 9400 in [port["port"] for port in rule["ports"]]:
+                for one in rule["from"]:
+                    peers |= {app for wanted in one["podSelector"]["matchExpressions"] if wanted["key"] == "app" for app in wanted["values"]}
+        if peers != WORKER_PEERS:
+            wrong.append(f"{policy['metadata']['name']} admits {sorted(peers)} at 9400, and not {sorted(WORKER_PEERS)}")
+    return wrong
+
+
 def priorities(documents: Documents) -> list[str]:
     """PriorityClasses that a pod of this chart leaves out."""
     return [f"{one['metadata']['name']} is not of the priority {made['metadata']['name']}" for made in of_kind(documents, "PriorityClass")
@@ -140,7 +160,8 @@ def schedulable(documents: Documents) -> list[str]:
 
 
 def structure(documents: Documents, cluster: str) -> list[str]:
-    return probes(documents) + monitored(documents, cluster) + dashboards(documents) + priorities(documents) + schedulable(documents)
+    return (probes(documents) + monitored(documents, cluster) + dashboards(documents) + priorities(documents) + schedulable(documents)
+            + admitted(documents))
 
 
 def altered(documents: Documents, kind: str, path: list, value) -> Documents:
