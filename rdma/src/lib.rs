@@ -1,7 +1,7 @@
 //! Moves bytes between two hosts: registered memory (`arena`), lent memory (`landing`), and the
 //! transports that fill it.
 //!
-//! Knows no bucket, no object and no block. The only crate of the workspace with `unsafe`.
+//! Knows no bucket, no object and no block. Most of the workspace's `unsafe` is here.
 //!
 //! # Words
 //! - *Way*: one transport, and over verbs one rail, by which a peer is reached.

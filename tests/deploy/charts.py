@@ -16,7 +16,7 @@ import yaml
 
 from hardening import hardening, unnoticed
 from manifests import pod_of
-from structure import collected, structure, unnoticed as unnoticed_structure
+from structure import admitted, collected, structure, unnoticed as unnoticed_structure
 from verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,6 +202,9 @@ def main(helm_path: Path, validate: Path, folder: Path) -> list[str]:
     wrong += unnoticed(gateway)
     watched = documents(render.template(helm, *WATCHED, "--namespace", "cache"))
     wrong += structure(watched, "train") + collected() + unnoticed_structure(watched, "train")
+    pods_network = render.template(helm, "--set", "nodes.hostNetwork=false")
+    if not admitted(documents(pods_network.replace(", verbs3-coordinator]", "]"))):
+        wrong.append("a policy that keeps coordinators from workers goes unnoticed")
     print(f"charts: {len(variants)} sets of values rendered, {len(REFUSED)} refused")
     if render.main(helm, is_check=True) != 0:
         wrong.append("deploy/kubernetes is not what the chart gives")

@@ -20,6 +20,7 @@ from rust_source import end_of_braces, is_test_path, read
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS_MAX = 100
+FILE_LINES_MAX = 500
 TYPE_KINDS = ("struct", "enum", "union", "trait", "type")
 # Names that Rust's own library gives to what they do.
 CONVENTIONAL = set(
@@ -81,6 +82,11 @@ def tuple_parameters(tree):
         # Not `&(dyn Trait + Send)`.
         if re.search(r":\s*(?:&(?:'\w+\s+)?(?:mut\s+)?)?\((?!\s*\)|\s*dyn\b)", source.code[start + 1 : end]):
             found.append(found_at(source, definition))
+    return len(found), found
+
+
+def long_files(tree):
+    found = [f"{s.path}: {lines} lines" for s in tree.sources if (lines := s.text.count("\n")) > FILE_LINES_MAX]
     return len(found), found
 
 
@@ -168,6 +174,7 @@ MEASURES = {
     "shared-type-names": (shared_type_names, 5, False, "% of types"),
     "type-name-letters": (type_name_letters, 11, True, "letters, mean"),
     "tuple-parameters": (tuple_parameters, 0, False, "functions"),
+    "long-files": (long_files, 0, False, "files"),
     "long-code-lines": (long_code_lines, 0.3, False, "% of lines"),
     "undocumented-items": (undocumented_items, 3, False, "% of public items"),
     "text-reasons": (text_reasons, 0, False, "`reason: String`"),

@@ -22,3 +22,4 @@ pub(crate) mod opened_object;
 pub(crate) mod recalls;
 pub(crate) mod small_objects;
 pub(crate) mod span_read;
+pub(crate) mod span_request;

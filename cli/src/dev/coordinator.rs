@@ -132,7 +132,7 @@ pub async fn start_coordinator(
         let leased = Arc::new(LeasedCacheWorker { cache: worker, rails, neighbourhood: None });
         let tenant = WorkerLeaseKeeper::new(client.clone(), leased, registration);
         let (made, stop) = (made.clone(), stop.clone());
-        // Joined at the end. Asked before, the coordinator would say that it leads not yet, and
+        // Joined at the end. Asked before, the coordinator would say that it does not lead yet, and
         // that be warned of.
         tokio::spawn(async move {
             let leads = async {

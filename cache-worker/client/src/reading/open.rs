@@ -30,7 +30,8 @@ use crate::reading::open_patience::OpenPatience;
 use crate::reading::open_request::OpenRequest;
 use crate::reading::opened_object::{LeaseAnswer, OpenOutcome, OpenedObject};
 use crate::reading::recalls::RecallFollower;
-use crate::reading::span_read::{NoMemory, SpanReader, SpanRequest};
+use crate::reading::span_read::{NoMemory, SpanReader};
+use crate::reading::span_request::SpanRequest;
 
 /// Tries of an open whose object keeps changing between its attributes and its bytes.
 const CHANGES_MAX: usize = 3;

@@ -7,7 +7,6 @@
 //! next byte to hand out. If only the connection broke, the same worker
 //! goes on over the next transport. The poller drives it: there is no task and no channel.
 
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,8 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 use verbs3_protocol::{
-    BlockSpan, CacheVerdict, ContentVersion, ObjectKey, ReadMessage, ReadSource, RefusalKind,
-    TenantTag, TraceContext, WorkerRefusal, WorkerRequest,
+    CacheVerdict, ContentVersion, ObjectKey, ReadMessage, ReadSource, RefusalKind, WorkerRefusal,
+    WorkerRequest,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::landing::Landing;
@@ -32,34 +31,7 @@ use crate::asking::worker_map::{
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::reading::bypass::{BypassReason, MISCONFIGURED};
 use crate::reading::lease_table::TierLeaseTable;
-
-/// Next item of a span's read. After anything but `Bytes` nothing more comes.
-#[derive(Debug)]
-pub enum SpanItem {
-    /// The next bytes, verified.
-    Bytes(Vec<Bytes>),
-    End,
-    /// The rest, from [`SpanRead::next_byte`] on, has to come from the UFS.
-    Bypass(BypassReason),
-    /// The UFS no longer has this version.
-    VersionGone,
-}
-
-/// One span of one object version, to be read from the tier.
-#[derive(Debug, Clone)]
-pub struct SpanRequest {
-    pub object: Arc<ObjectKey>,
-    pub version: Arc<ContentVersion>,
-    pub span: BlockSpan,
-    /// Bytes after the span, in its block, that the reader is likely to want next.
-    pub ahead_bytes: u32,
-    /// Bytes of the object that the reader goes through, of which the span is a part.
-    pub request_range: Range<u64>,
-    /// Trace context of the client's request, where it is traced.
-    pub trace: Option<TraceContext>,
-    /// The tenant that the client belongs to.
-    pub tenant: Option<TenantTag>,
-}
+use crate::reading::span_request::{SpanItem, SpanRequest};
 
 /// Most calls that only continue a short answer of the same worker.
 const SHORT_ANSWERS_MAX: u8 = 8;
