@@ -45,6 +45,7 @@ struct StoreProxyCounters {
     to_store: AtomicU64,
     answers: AtomicU64,
     connections: AtomicU64,
+    full: AtomicU64,
 }
 
 /// Totals of what has passed so far.
@@ -56,6 +57,8 @@ pub struct StoreProxyTotals {
     pub answers: u64,
     /// Connections accepted so far.
     pub connections: u64,
+    /// Times that as many were open as may be, so that the next client waited.
+    pub full: u64,
 }
 
 /// Listening proxy that passes connections on while it runs.
@@ -87,6 +90,7 @@ impl StoreProxyMeter {
             to_store: read(&counters.to_store),
             answers: read(&counters.answers),
             connections: read(&counters.connections),
+            full: read(&counters.full),
         }
     }
 }
@@ -129,6 +133,9 @@ impl StoreProxyServer {
         let connections = Arc::new(Semaphore::new(self.shared.shape.connections_max));
         let mut tasks = JoinSet::new();
         loop {
+            if connections.available_permits() == 0 {
+                self.shared.note_full();
+            }
             let Ok(permit) = connections.clone().acquire_owned().await else { return };
             let client = match self.listener.accept().await {
                 Ok((client, _)) => client,
@@ -154,6 +161,17 @@ impl StoreProxyServer {
 }
 
 impl StoreProxyInner {
+    /// Counts that clients wait because of the bound on connections, and says so once.
+    fn note_full(&self) {
+        if self.counters.full.fetch_add(1, Ordering::Relaxed) == 0 {
+            eprintln!(
+                "{} connections are open, as many as may be: further clients wait, and figures show \
+                that; --connections-max raises it",
+                self.shape.connections_max
+            );
+        }
+    }
+
     async fn pass_connection(&self, client: TcpStream) -> std::io::Result<()> {
         let store = TcpStream::connect(self.store).await?;
         client.set_nodelay(true)?;
