@@ -179,6 +179,23 @@ fn a_network_device_that_is_not_there_is_named_with_its_setting() {
     }
 }
 
+/// A rail that is missing is an error and not silence, where the configuration insists.
+#[test]
+fn a_process_that_insists_on_rdma_does_not_run_without_a_rail() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = start_store(folder.path());
+    let [worker_file, gateway_file] = write_network_files(folder.path(), &store, &free_address());
+    // An address that no host has, also one with RDMA.
+    let rails = "verbs.rails=[\"192.0.2.77\"]";
+    for (role, file) in [("worker", &worker_file), ("gateway", &gateway_file)] {
+        let words = [role, "--config", file, "--set", "verbs.mode=on", "--set", rails];
+        let output = run(&words);
+        let complaint = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{role}: {complaint}");
+        assert!(complaint.contains("verbs.mode is \"on\""), "{role}: {complaint}");
+    }
+}
+
 #[tokio::test]
 async fn every_role_can_be_bound_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
