@@ -97,9 +97,15 @@ struct Bed {
 
 impl Bed {
     async fn start() -> Self {
+        Self::start_with("").await
+    }
+
+    /// `settings`: of the table `gateway`.
+    async fn start_with(settings: &str) -> Self {
         // Without a coordinator there are no leases, and nothing is held.
         let builder = Cluster::builder().coordinated().lease("10s");
-        let cluster = builder.settings(Section::Gateway, PATIENT_TIER).start().await.unwrap();
+        let settings = format!("{settings}{PATIENT_TIER}");
+        let cluster = builder.settings(Section::Gateway, &settings).start().await.unwrap();
         let bucket = cluster.bucket("heads").await.unwrap();
         Self { cluster, bucket }
     }
@@ -239,6 +245,22 @@ async fn a_connection_goes_on_after_every_kind_of_answer() {
                 content::check("there", 1, 0, &next.body).unwrap();
             }
         }
+    }
+    drop(line);
+    bed.cluster.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_cache_did_can_be_kept_from_clients() {
+    let bed = Bed::start_with("cache_headers = false\n").await;
+    bed.put_cold("key").await;
+    let mut line = bed.open().await;
+    for method in [Method::GET, Method::GET, Method::HEAD] {
+        let signed = bed.signed(&method, "key", false).await;
+        let answer = line.ask(&signed, &[]).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        let told = answer.headers.keys().filter(|name| name.as_str().starts_with("x-verbs3-"));
+        assert_eq!(told.collect::<Vec<_>>(), Vec::<&header::HeaderName>::new(), "{method}");
     }
     drop(line);
     bed.cluster.stop().await.unwrap();

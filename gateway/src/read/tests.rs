@@ -35,7 +35,7 @@ use verbs3_rdma::transport::PeerAddress;
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsSettings};
 
-use verbs3_settings::{ByteSize, TimePeriod};
+use verbs3_settings::ByteSize;
 
 use super::*;
 use crate::mount::WriteCoherence;
@@ -151,12 +151,8 @@ impl Make {
             workers.push(worker);
         }
         let placement = PlacementMap::new(Epoch(1), members, self.workers).unwrap();
-        let settings = TierSettings {
-            open_landing: ByteSize(4 * PAGE as u64),
-            // A slow machine asks nobody twice.
-            hedge_after: TimePeriod::from_millis(60_000),
-            ..TierSettings::default()
-        };
+        let settings =
+            TierSettings { open_landing: ByteSize(4 * PAGE as u64), ..TierSettings::default() };
         let options =
             TierOptions { settings, geometry: GEOMETRY, coordinated: false, in_process: false };
         let registry = Registry::new();
