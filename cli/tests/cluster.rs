@@ -192,7 +192,7 @@ fn a_process_that_insists_on_rdma_does_not_run_without_a_rail() {
         let output = run(&words);
         let complaint = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{role}: {complaint}");
-        assert!(complaint.contains("verbs.mode is \"on\""), "{role}: {complaint}");
+        assert!(complaint.contains("verbs.mode is"), "{role}: {complaint}");
     }
 }
 

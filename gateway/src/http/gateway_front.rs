@@ -386,6 +386,10 @@ impl GatewayFront {
         headers.insert(REQUEST_ID, id);
         headers.insert(header::SERVER, HeaderValue::from_static("verbs3"));
         headers.insert(header::DATE, super::date::current_date());
+        // A store that is a gateway itself speaks of its own cache.
+        for name in [CACHE, TRANSPORT, HOME] {
+            headers.remove(name);
+        }
         if !self.shows_cache {
             return;
         }

@@ -58,13 +58,14 @@ async fn a_restored_snapshot_of_etcd_costs_no_stale_byte() {
     // Maps that the snapshot does not have: without the worker, and with it again.
     let (saved, _) = epoch_and_losses(&cluster).await.unwrap();
     cluster.kill("worker-2").unwrap();
-    cluster.restart("worker-2").unwrap();
     let later = async || match epoch_and_losses(&cluster).await? {
         (epoch, _) if epoch > saved => Ok(epoch),
         (epoch, _) => Err(format!("the map is {epoch} still")),
     };
-    let before = eventually(180 * SECOND, later).await.unwrap();
+    eventually(180 * SECOND, later).await.unwrap();
+    cluster.restart("worker-2").unwrap();
     all_serve(&cluster).await;
+    let (before, _) = epoch_and_losses(&cluster).await.unwrap();
     is_written_and_seen(&cluster, 2).await;
 
     for name in ["coordinator-0", "coordinator-1", "etcd"] {
