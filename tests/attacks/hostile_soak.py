@@ -243,7 +243,8 @@ class Soak:
         port, header = self.cluster.coordinator.port, "authorization: Bearer a-token-of-notifications\r\n"
         for _ in range(20):
             key = f"soak/{choice.randrange(2**32):x}"
-            event = json.dumps({"Records": [{"s3": {"bucket": {"name": "data"}, "object": {"key": key}}}]}).encode()
+            record = {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "data"}, "object": {"key": key}}}
+            event = json.dumps({"Records": [record]}).encode()
             test_coordinator.ask(port, "POST", "/v1/notifications?warm=true", event, headers=header, source=address)
         self.stopped.wait(0.5)
         return 20

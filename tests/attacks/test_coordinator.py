@@ -208,7 +208,8 @@ def test_a_flood_of_notifications_leaves_places_for_jobs(cluster, port):
 
     def flood(first: int):
         for number in range(first, first + 40):
-            event = json.dumps({"Records": [{"s3": {"bucket": {"name": "data"}, "object": {"key": f"flood/{number}"}}}]}).encode()
+            record = {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "data"}, "object": {"key": f"flood/{number}"}}}
+            event = json.dumps({"Records": [record]}).encode()
             verdicts.append(ask(port, "POST", "/v1/notifications?warm=true", event, headers=header).status)
 
     flooding = [threading.Thread(target=flood, args=(1000 * number,)) for number in range(6)]
