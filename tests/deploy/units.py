@@ -125,6 +125,9 @@ def install(files: Path, verbs3: Path, etcd: Path) -> None:
     put(units / "store.service", f"[Service]\nExecStart=/usr/local/bin/verbs3 dev --no-demo --listen {STORE} --dir /srv/store --ready-file /srv/store.ready\n")
     # Nor does it take modules into this machine's kernel.
     (units / "modprobe@.service").symlink_to("/dev/null")
+    # The environment of the tests may lie below /tmp: it is neither hidden nor emptied.
+    (units / "tmp.mount").symlink_to("/dev/null")
+    put(files / "etc/tmpfiles.d/tmp.conf", "")
     # There is no journal.
     put(units / "service.d/log.conf", "[Service]\nStandardOutput=append:/srv/units.log\nStandardError=inherit\n")
     # Nothing of what this machine starts by itself.
