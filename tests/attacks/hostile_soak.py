@@ -240,12 +240,8 @@ class Soak:
         self.stopped.wait(0.3)
 
     def notifications(self, choice, address):
-        port, header = self.cluster.coordinator.port, "authorization: Bearer a-token-of-notifications\r\n"
         for _ in range(20):
-            key = f"soak/{choice.randrange(2**32):x}"
-            record = {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "data"}, "object": {"key": key}}}
-            event = json.dumps({"Records": [record]}).encode()
-            test_coordinator.ask(port, "POST", "/v1/notifications?warm=true", event, headers=header, source=address)
+            test_coordinator.notify(self.cluster.coordinator.port, f"soak/{choice.randrange(2**32):x}", address)
         self.stopped.wait(0.5)
         return 20
 
@@ -260,20 +256,8 @@ class Soak:
 
     def crowd_of_one_identity(self, choice, address):
         """A request on each connection, again and again, so that none is ever idle for long."""
-        peer, lines = Peer(self.cluster.gateway.port, OWNER, address), []
-        wire = peer.signed("HEAD", "/data/soak/none").wire()
-        try:
-            for _ in range(150):
-                lines.append(peer.line())
-            end = time.monotonic() + HOLD_SECONDS
-            while time.monotonic() < end and not self.stopped.is_set():
-                for line in lines:
-                    line.say(wire)
-                self.stopped.wait(0.2)
-        finally:
-            for line in lines:
-                line.close()
-        return 150
+        wire = Peer(self.cluster.gateway.port, OWNER, address).signed("HEAD", "/data/soak/none").wire()
+        return self.hold(self.cluster.gateway.port, address, wire, 150, wire)
 
     def slow_uploads(self, choice, address):
         peer, lines = Peer(self.cluster.gateway.port, OWNER, address), []

@@ -202,15 +202,20 @@ def test_the_token_opens_notifications_alone(port, source):
     assert ask(port, "GET", "/v1/notifications", headers=right, source=source).status in (401, 404, 405)
 
 
+def notify(port: int, key: str, source: str | None = None) -> int:
+    """Has an object warmed, as whoever has the token may; the status."""
+    record = {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "data"}, "object": {"key": key}}}
+    event, header = json.dumps({"Records": [record]}).encode(), "authorization: Bearer a-token-of-notifications\r\n"
+    return ask(port, "POST", "/v1/notifications?warm=true", event, headers=header, source=source).status
+
+
 def test_a_flood_of_notifications_leaves_places_for_jobs(cluster, port):
     """Whoever has the token has objects warmed, and nobody else waits for that."""
-    header, verdicts = "authorization: Bearer a-token-of-notifications\r\n", []
+    verdicts = []
 
     def flood(first: int):
         for number in range(first, first + 40):
-            record = {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "data"}, "object": {"key": f"flood/{number}"}}}
-            event = json.dumps({"Records": [record]}).encode()
-            verdicts.append(ask(port, "POST", "/v1/notifications?warm=true", event, headers=header).status)
+            verdicts.append(notify(port, f"flood/{number}"))
 
     flooding = [threading.Thread(target=flood, args=(1000 * number,)) for number in range(6)]
     for thread in flooding:

@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use aws_sdk_s3::primitives::{DateTime, DateTimeFormat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::metrics::eventually;
 use crate::trust::OPERATOR;
 
 /// How long a process may take to answer after its start. Generous: the machine may be busy with
@@ -136,15 +137,12 @@ async fn readiness(admin: &str) -> anyhow::Result<String> {
 /// Waits until the process called `name` calls itself ready: a gateway follows a map by then.
 pub(crate) async fn is_ready(folder: &Path, name: &str) -> anyhow::Result<()> {
     let admin = ready(folder, name, "admin").with_context(|| format!("{name} does not serve"))?;
-    let began = Instant::now();
-    loop {
-        let answer = readiness(&admin).await?;
-        if answer.starts_with("HTTP/1.1 200") {
-            return Ok(());
-        }
-        ensure!(began.elapsed() < START_WITHIN, "{name} is not ready:\n{answer}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually(START_WITHIN, async || match readiness(&admin).await {
+        Ok(answer) if answer.starts_with("HTTP/1.1 200") => Ok(()),
+        Ok(answer) => Err(format!("{name} is not ready:\n{answer}")),
+        Err(error) => Err(format!("{name} does not answer: {error:#}")),
+    })
+    .await
 }
 
 /// The date of an answer of the process whose admin address this is, since 1970, to the second.

@@ -93,12 +93,10 @@ fn judge_drain(view: Option<WorkerDrainView>, silent_for: Duration) -> DrainStan
     };
     match worker.state {
         _ if worker.drained => DrainStanding::Drained,
-        WorkerState::Lost | WorkerState::Missing if silent_for < AWAY_MAX => {
-            DrainStanding::Busy("does not answer".to_owned())
-        }
-        WorkerState::Lost | WorkerState::Missing => {
-            DrainStanding::Hopeless("does not answer any more".to_owned())
-        }
+        WorkerState::Lost | WorkerState::Missing => match silent_for < AWAY_MAX {
+            true => DrainStanding::Busy("does not answer".to_owned()),
+            false => DrainStanding::Hopeless("does not answer any more".to_owned()),
+        },
         WorkerState::Serving => DrainStanding::Hopeless(
             "does not drain any more: that was undone, or the leader ended that was told; ask \
             again"

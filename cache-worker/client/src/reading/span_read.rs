@@ -2,10 +2,10 @@
 //!
 //! Asks the hot block's replica if one was drawn, then the owner, then the next owners, and then
 //! says "ask the UFS". If the first worker shows no life within `hedge_after`, the next is asked as
-//! well, with a landing of its own. The first to show life goes on alone. Only the owner's word counts
-//! that a version is gone: it may hold all of it. After a failure, another worker goes on from the
-//! next byte to hand out. If only the connection broke, the same worker
-//! goes on over the next transport. The poller drives it: there is no task and no channel.
+//! well, with a landing of its own. The first to show life goes on alone. That a version is gone
+//! counts from the owner alone, which may still hold all of it. After a failure, another worker
+//! goes on from the next byte to hand out. If only the connection broke, the same worker goes on
+//! over the next transport. The poller drives it: there is no task and no channel.
 
 use std::pin::Pin;
 use std::sync::Arc;

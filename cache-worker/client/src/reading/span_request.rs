@@ -14,7 +14,8 @@ pub enum SpanItem {
     /// The next bytes, verified.
     Bytes(Vec<Bytes>),
     End,
-    /// The rest, from [`next_byte`](super::span_read::SpanRead::next_byte) on, has to come from the UFS.
+    /// The rest has to come from the UFS, from
+    /// [`next_byte`](super::span_read::SpanRead::next_byte) on.
     Bypass(BypassReason),
     /// The UFS no longer has this version.
     VersionGone,
