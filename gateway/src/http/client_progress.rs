@@ -32,7 +32,7 @@ pub(crate) struct ClientProgress {
     total: AtomicU64,
     /// Bodies that wait for the client.
     owed: AtomicUsize,
-    /// True if nobody reads the rest of the last request's body.
+    /// True until the end of the last request's body was read.
     unread: AtomicBool,
 }
 
@@ -67,12 +67,12 @@ impl ClientProgress {
         }
     }
 
-    /// Notes whether the rest of the last request's body may still come with nobody to read it.
+    /// Notes whether the rest of the last request's body may still come.
     pub fn left_unread(&self, unread: bool) {
         self.unread.store(unread, Ordering::Relaxed);
     }
 
-    /// Returns whether the client may be sending what nobody reads.
+    /// Returns whether the client may still be sending the last request's body.
     pub fn is_unread(&self) -> bool {
         self.unread.load(Ordering::Relaxed)
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_crawls_is_seen_and_a_slow_store_is_not_its_fault() {
+    async fn a_crawling_client_is_seen_and_a_slow_store_is_not_its_fault() {
         const MIN: RateMin = RateMin { bytes_per_second: 1000, window: Duration::from_secs(30) };
         // Bytes a second, bodies that are the client's to take, whether it crawls.
         for (bytes, bodies, crawls) in

@@ -136,7 +136,10 @@ impl GatewayFront {
         // A client that expects 100 Continue may take another answer for the next request's.
         // botocore does, and then waits for a minute. Closing the connection gives it a new one.
         let is_spoiled = unasked || (expects && ending.status >= 400);
-        let ends_connection = is_spoiled || self.is_leaving.load(Ordering::Relaxed);
+        // So does an answer that comes before the end of its request: hyper may drop the rest, and
+        // then the connection.
+        let is_early = peer.progress.is_unread();
+        let ends_connection = is_spoiled || is_early || self.is_leaving.load(Ordering::Relaxed);
         if ends_connection && version < Version::HTTP_2 {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

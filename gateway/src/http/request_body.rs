@@ -1,5 +1,4 @@
-//! Wraps a request's incoming body. Owns one fact: whether its sender may still be sending when
-//! nobody reads any more.
+//! Wraps a request's incoming body. Owns one fact: whether its sender may still be sending.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,12 +19,11 @@ pub(crate) struct HttpRequestBody {
 }
 
 impl HttpRequestBody {
-    /// Wraps hyper's body. Over HTTP/1 the connection counts as unread if this is dropped before
-    /// its end.
+    /// Wraps hyper's body. Over HTTP/1 the connection counts as unread until its end was read.
     pub fn new(inner: Incoming, version: Version, progress: &Arc<ClientProgress>) -> Self {
         let progress = (version < Version::HTTP_2).then(|| progress.clone());
         if let Some(progress) = &progress {
-            progress.left_unread(false);
+            progress.left_unread(!inner.is_end_stream());
         }
         Self { inner, over: false, progress }
     }
@@ -42,6 +40,11 @@ impl Body for HttpRequestBody {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_frame(cx);
         this.over |= matches!(polled, Poll::Ready(None));
+        if let Some(progress) = &this.progress
+            && this.is_end_stream()
+        {
+            progress.left_unread(false);
+        }
         polled
     }
 
@@ -51,15 +54,5 @@ impl Body for HttpRequestBody {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
-    }
-}
-
-impl Drop for HttpRequestBody {
-    fn drop(&mut self) {
-        if let Some(progress) = &self.progress
-            && !self.is_end_stream()
-        {
-            progress.left_unread(true);
-        }
     }
 }

@@ -103,7 +103,7 @@ async fn beyond_the_bound_requests_are_told_to_slow_down() {
 /// Found by random faults (SEED=1795305140851605695): a store refused a PUT at once, and its writer
 /// saw a broken connection.
 #[tokio::test]
-async fn a_client_that_sends_all_before_it_reads_sees_an_early_refusal() {
+async fn a_client_that_sends_before_it_reads_sees_an_early_refusal() {
     let stage = Stage::start().await;
     for _ in 0..10 {
         let mut socket = TcpStream::connect(stage.address).await.unwrap();
@@ -116,6 +116,65 @@ async fn a_client_that_sends_all_before_it_reads_sees_an_early_refusal() {
             socket.write_all(&piece).await.expect("what is sent after the answer is taken");
         }
         assert_eq!(Answer::read(socket).await.status, 403);
+    }
+}
+
+/// Reads one answer without a body from a connection that stays open.
+async fn read_head(socket: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let read = socket.read_buf(&mut head).await.unwrap();
+        assert!(read > 0, "ended after {:?}", String::from_utf8_lossy(&head));
+    }
+    String::from_utf8(head).unwrap().to_lowercase()
+}
+
+/// Found by random faults (SEED=14861602045881865161): hyper ends a connection whose last body it
+/// could not read to the end at once. A client that was not told sends its next request on it.
+#[tokio::test]
+async fn an_answer_before_the_end_of_its_request_ends_the_connection() {
+    let stage = Stage::start().await;
+    for address in [stage.address, stage.on_threads] {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        let head = "PUT /data/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\nhe";
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let answer = Answer::read(socket).await;
+        assert_eq!(answer.status, 403);
+        assert_eq!(answer.headers["connection"], "close");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_was_read_to_its_end_keeps_the_connection() {
+    let stage = Stage::start().await;
+    for address in [stage.address, stage.on_threads] {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        let chunks = "5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n";
+        let (length, framed) =
+            (chunks.len(), format!("{:x}\r\n{chunks}\r\n0\r\n\r\n", chunks.len()));
+        let plain = Request::new("PUT", "/data/x");
+        let chunked = Request::new("PUT", "/data/x")
+            .payload("STREAMING-UNSIGNED-PAYLOAD-TRAILER")
+            .header("content-encoding", "aws-chunked")
+            .header("x-amz-decoded-content-length", "5")
+            .header("x-amz-trailer", "x-amz-checksum-crc32");
+        for (request, framing, body) in [
+            (&plain, "content-length: 5", "hello"),
+            (&chunked, &format!("content-length: {length}"), chunks),
+            (&chunked, "transfer-encoding: chunked", &framed),
+        ] {
+            let (head, _) = request.signed(&stage.host());
+            let head = head.replace("connection: close", framing);
+            // The rest comes later, so that the request is answered after its last byte.
+            let (first, rest) = body.split_at(body.len() - 1);
+            socket.write_all(head.as_bytes()).await.unwrap();
+            socket.write_all(first.as_bytes()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            socket.write_all(rest.as_bytes()).await.unwrap();
+            let answer = read_head(&mut socket).await;
+            assert!(answer.starts_with("http/1.1 200"), "{framing}: {answer}");
+            assert!(!answer.contains("connection: close"), "{framing}: {answer}");
+        }
     }
 }
 
@@ -175,7 +234,7 @@ async fn a_shutdown_lets_requests_under_way_end() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_is_about_to_stop_serves_whoever_comes_and_ends_each_connection() {
+async fn a_gateway_about_to_stop_serves_all_and_ends_each_connection() {
     let stage = Stage::start_with(|setup| {
         setup.settings.timeouts.farewell = TimePeriod(Duration::from_secs(60));
     })
@@ -247,7 +306,7 @@ fn has_metric(stage: &Stage, line: &str) -> bool {
 
 /// One is answered by the connection's thread, if it has one, and one by the shared runtime.
 #[tokio::test]
-async fn a_client_that_hangs_up_before_there_is_an_answer_leaves_nothing_in_flight() {
+async fn a_client_that_hangs_up_early_leaves_no_request_in_flight() {
     let stage = start_silent().await;
     for (operation, path, query) in
         [("GetObjectAcl", "/silent/k", "acl="), ("ListObjectsV2", "/silent", "list-type=2")]
