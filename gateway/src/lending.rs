@@ -52,6 +52,7 @@ impl GatewayLending {
         let lending = &settings.lending;
         let metrics = LendingMetrics::new(registry)?;
         metrics.clients_max.set(lending.clients_max.into());
+        metrics.mappings_max.set(lending.mappings_max.into());
         metrics.memory_bytes_max.set(i64::try_from(lending.memory_total.0).unwrap_or(i64::MAX));
         let rules = SharingRules::from_settings(settings);
         let options = lending.socket_options();
@@ -73,6 +74,12 @@ impl GatewayLending {
                 lending.memory_total.0,
                 &rules,
                 metrics.memory_bytes.clone(),
+            ),
+            mappings: TenantPlaces::of_count(
+                SharedResource::LendingMappings,
+                lending.mappings_max as usize,
+                &rules,
+                metrics.mappings.clone(),
             ),
             // Not the list of HTTP: who lends holds no place of its connections, so none gets free
             // where it gives way.

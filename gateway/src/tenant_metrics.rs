@@ -55,6 +55,8 @@ pub(crate) enum SharedResource {
     PreloadQuestions,
     /// Processes that lend memory.
     LendingClients,
+    /// Threads that map their memory.
+    LendingMappings,
     /// Memory that they lend.
     LentBytes,
 }

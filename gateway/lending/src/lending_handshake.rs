@@ -2,11 +2,9 @@
 //! the order. Nothing of a client is kept, read or mapped before its claim has held.
 
 use std::io;
-use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
-use tokio::sync::Semaphore;
 use verbs3_doors::WaitingGuest;
 use verbs3_lending_protocol::{
     CLAIM_BYTES_MAX, IdentityClaim, LendingHello, LendingRefusal, LendingVerdict, LentMapping,
@@ -85,12 +83,11 @@ pub(crate) async fn prove_client<H: LendingHost>(
     }
 }
 
-/// Goes through the second half: the memory. `mapping_turns` bounds the threads that map memory.
+/// Goes through the second half: the memory.
 pub(crate) async fn take_memory<G: LendingGuest>(
     stream: &mut UnixStream,
     guest: G,
     memory_bytes_max: u64,
-    mapping_turns: &Arc<Semaphore>,
 ) -> Result<LendingClient<G>, HandshakeEnd> {
     let (offer, file) = match receive_offer(stream).await? {
         Ok(offered) => offered,
@@ -105,8 +102,9 @@ pub(crate) async fn take_memory<G: LendingGuest>(
         Ok(judged) => judged,
         Err(refusal) => return Err(refuse_client(stream, refusal).await),
     };
-    // It is never closed.
-    let turn = mapping_turns.clone().acquire_owned().await;
+    let Some(turn) = guest.take_mapping_turn().await else {
+        return Err(refuse_client(stream, LendingRefusal::Clients).await);
+    };
     // All goes along: a client can make the kernel keep the thread, and counts until it is free.
     let mapping = move || {
         let _turn = turn;

@@ -34,9 +34,16 @@ pub trait LendingGuest: Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error: Send> + Send + Unpin;
     /// What lent memory counts against. Dropping it gives it back.
     type MemoryPlace: Send + Sync + 'static;
+    /// The right to a thread that maps memory. Dropping it gives it back.
+    type MappingTurn: Send + 'static;
 
     /// Takes a place for memory that the client wants to lend. `None`: there is none left.
     fn take_memory(&self, bytes: u64) -> Option<Self::MemoryPlace>;
+
+    /// Waits for its turn to have memory mapped. `None`: it did not come in time. A client can keep
+    /// its turn, and a thread, until it ends: its own call into the file may stand still under the
+    /// kernel's lock.
+    fn take_mapping_turn(&self) -> impl Future<Output = Option<Self::MappingTurn>> + Send;
 
     /// Returns whether the proven identity still exists, with the same secret. Asked before reads
     /// are taken, and every second.

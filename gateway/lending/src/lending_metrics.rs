@@ -18,6 +18,10 @@ pub struct LendingMetrics {
     pub memory_bytes: IntGauge,
     /// The configured bound on them; beyond it memory is refused.
     pub memory_bytes_max: IntGauge,
+    /// Threads that map memory of clients now.
+    pub mappings: IntGauge,
+    /// The configured bound on them; beyond it clients wait.
+    pub mappings_max: IntGauge,
     /// Reads under way into lent memory.
     pub(crate) reads_in_flight: IntGauge,
     /// Times that a client had more reads waiting in its ring than it may have in flight.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UnixStream;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
@@ -27,10 +26,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A stranger does not give way for this long after it came.
 const STRANGER_GRACE: Duration = Duration::from_secs(1);
 
-/// Threads that map memory at once. A client can keep one until it ends: its own call into the file
-/// may stand still under the kernel's lock. The gateway's other blocking work has 500 more.
-const MAPPINGS_MAX: usize = 12;
-
 /// Bounds on clients. Those on how many there are, and on all their memory, are the host's.
 #[derive(Debug, Clone, Copy)]
 pub struct LendingLimits {
@@ -50,7 +45,6 @@ pub struct LendingServer<H> {
     limits: LendingLimits,
     metrics: LendingMetrics,
     strangers: Arc<WaitingRoom>,
-    mapping_turns: Arc<Semaphore>,
     stop: LendingStop,
     tasks: TaskTracker,
 }
@@ -69,8 +63,7 @@ impl<H: LendingHost> LendingServer<H> {
             per_address_max: limits.strangers_max.div_ceil(2),
             grace: STRANGER_GRACE,
         });
-        let mapping_turns = Arc::new(Semaphore::new(MAPPINGS_MAX));
-        Arc::new(Self { host, limits, metrics, strangers, mapping_turns, stop, tasks })
+        Arc::new(Self { host, limits, metrics, strangers, stop, tasks })
     }
 
     /// Accepts clients until the stop.
@@ -131,7 +124,7 @@ impl<H: LendingHost> LendingServer<H> {
             };
             let guest = prove_client(stream, &*self.host, stranger, received).await?;
             drop(shown);
-            take_memory(stream, guest, bytes_max, &self.mapping_turns).await.map(Some)
+            take_memory(stream, guest, bytes_max).await.map(Some)
         };
         let shaken = tokio::select! {
             shaken = timeout(self.limits.handshake_max, handshake) => shaken,

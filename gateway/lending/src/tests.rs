@@ -20,7 +20,7 @@ use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use prometheus::Registry;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_doors::WaitingGuest;
@@ -45,6 +45,8 @@ struct HostState {
     is_welcome: AtomicBool,
     /// Bytes that may still be lent.
     memory: AtomicI64,
+    /// Nobody gets one once it is closed.
+    mapping_turns: Arc<Semaphore>,
     /// Reads of `hang` wait for a permit.
     gate: Semaphore,
     /// Reads of `hang` under way.
@@ -83,12 +85,17 @@ impl LendingHost for TestHost {
 impl LendingGuest for TestGuest {
     type Body = TestBody;
     type MemoryPlace = MemoryPlaceOfTest;
+    type MappingTurn = OwnedSemaphorePermit;
 
     fn take_memory(&self, bytes: u64) -> Option<MemoryPlaceOfTest> {
         let bytes = bytes as i64;
         let before = self.0.memory.fetch_sub(bytes, Ordering::SeqCst);
         let place = MemoryPlaceOfTest(self.0.clone(), bytes);
         (before >= bytes).then_some(place)
+    }
+
+    async fn take_mapping_turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.mapping_turns.clone().acquire_owned().await.ok()
     }
 
     fn is_welcome(&self) -> bool {
@@ -205,6 +212,7 @@ impl TestServer {
             nonces: Mutex::default(),
             is_welcome: AtomicBool::new(true),
             memory: AtomicI64::new(256 << 20),
+            mapping_turns: Arc::new(Semaphore::new(4)),
             gate: Semaphore::new(0),
             hanging: AtomicI64::new(0),
         };

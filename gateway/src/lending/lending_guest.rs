@@ -37,6 +37,7 @@ pub(super) struct GatewayLendingGuest {
     pub(super) proven: Arc<AuthIdentity>,
     pub(super) peer: ConnectionPeer,
     pub(super) memory: TenantPlaces,
+    pub(super) mappings: TenantPlaces,
     /// Turns of HEADs of lists that are asked for by themselves: as many as one client may have reads
     /// in flight.
     pub(super) singles: Semaphore,
@@ -56,9 +57,14 @@ impl GatewayLendingGuest {
 impl LendingGuest for GatewayLendingGuest {
     type Body = OutboundBody;
     type MemoryPlace = TenantPlace;
+    type MappingTurn = TenantPlace;
 
     fn take_memory(&self, bytes: u64) -> Option<TenantPlace> {
         self.memory.try_take_place(self.proven.tenant(), bytes, Instant::now())
+    }
+
+    async fn take_mapping_turn(&self) -> Option<TenantPlace> {
+        self.mappings.take_place(self.proven.tenant(), 1, Instant::now()).await.ok()
     }
 
     fn is_welcome(&self) -> bool {

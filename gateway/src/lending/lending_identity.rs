@@ -30,6 +30,7 @@ pub(super) struct LendingIdentities {
     pub(super) reads_in_flight_max: usize,
     pub(super) clients: TenantPlaces,
     pub(super) memory: TenantPlaces,
+    pub(super) mappings: TenantPlaces,
     pub(super) known: Arc<KnownConnections>,
     pub(super) unproven: IntGauge,
 }
@@ -73,6 +74,7 @@ impl LendingHost for LendingIdentities {
             proven: identity,
             peer: ConnectionPeer { progress: ClientProgress::new(), caller },
             memory: self.memory.clone(),
+            mappings: self.mappings.clone(),
             singles: Semaphore::new(self.reads_in_flight_max),
             _place: place,
         })

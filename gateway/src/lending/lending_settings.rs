@@ -37,6 +37,10 @@ pub struct GatewayLendingSettings {
     /// The same over all processes, shared by tenants. Not less than `memory_max`.
     #[setting(default = "16GiB", range = "1MiB"..="64TiB")]
     pub memory_total: ByteSize,
+    /// Threads that map their memory at once, shared by tenants; more wait for
+    /// `gateway.timeouts.turn_wait`. A process can keep one until it ends.
+    #[setting(default = 12, range = 1..=256)]
+    pub mappings_max: u32,
     /// Reads of one process under way; more wait in its own ring.
     #[setting(default = 256, range = 1..=4096)]
     pub reads_in_flight_max: u32,

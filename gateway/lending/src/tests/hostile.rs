@@ -125,6 +125,20 @@ async fn memory_that_is_not_what_it_has_to_be_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_a_turn_to_map_a_client_is_refused() {
+    let server = TestServer::start();
+    server.state.mapping_turns.close();
+    let socket = server.socket.clone();
+    blocking(move || {
+        let mut client = RawClient::proven(&socket, KEY);
+        let refused = client.offer(&RingLayout::at_beginning(16), &[&sealed_memory(MIB)]);
+        assert_eq!(refused, Err(LendingRefusal::Clients));
+    })
+    .await;
+    server.until(|server| server.state.memory.load(Ordering::SeqCst) == 256 << 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn submissions_beyond_the_memory_harm_nobody() {
     let server = TestServer::start();
     let socket = server.socket.clone();
