@@ -56,7 +56,24 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     cluster.require_certificate(NodeRole::Worker, Some(&worker.id))?;
     let followed = cluster.follow_files(&registry, CancellationToken::new())?;
     let geometry = cluster_geometry(&cluster)?;
-    let arena = map_arena(&worker.memory, 1, geometry)?;
+    let control = ListenEndpoint {
+        address: worker.admin_listen,
+        address_setting: "worker.admin_listen",
+        device: worker.admin_bind_device.as_deref(),
+        device_setting: "worker.admin_bind_device",
+    };
+    let socket = control.open_listener()?;
+    let admin_address = socket.local_addr()?;
+    let serves = CancellationToken::new();
+    let readiness = vec![
+        ReadinessCheck::until_shutdown(started.stop.clone()),
+        ReadinessCheck::from_event("start", serves.clone(), "memory is being mapped or registered"),
+    ];
+    // First of all: large memory takes its time, and probes must not kill who touches it.
+    let admin = AdminServer::start(socket, registry.clone(), readiness, &process)?;
+    let memory = worker.memory.clone();
+    let mapping = tokio::task::spawn_blocking(move || map_arena(&memory, 1, geometry));
+    let arena = mapping.await.context("the mapping of memory broke down")??;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open_stores(&ufs, &registry).await?;
     let coordinators = coordinator_client::build_client(&cluster);
@@ -84,16 +101,6 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let servers =
         WorkerServers::start(&worker, settings, &arena, cache.clone(), reactors.runtime_handles())
             .await?;
-    let control = ListenEndpoint {
-        address: worker.admin_listen,
-        address_setting: "worker.admin_listen",
-        device: worker.admin_bind_device.as_deref(),
-        device_setting: "worker.admin_bind_device",
-    };
-    let socket = control.open_listener()?;
-    let admin_address = socket.local_addr()?;
-    let readiness = vec![ReadinessCheck::until_shutdown(started.stop.clone())];
-    let admin = AdminServer::start(socket, registry.clone(), readiness, &process)?;
     // Who ends the process need not wait until all memory is pinned.
     started.stop.run_until_cancelled(servers.require_rail()).await.transpose()?;
     let reporting = coordinators.clone().map(|client| {
@@ -117,6 +124,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         }
         None => None,
     };
+    serves.cancel();
     started.signal_ready(servers.local_addr(), Some(admin_address))?;
     started.stop.cancelled().await;
     if let Some(tenancy) = tenancy {
@@ -203,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_drives_are_registered_and_memory_alone_is_the_weight() {
+    fn memory_and_drives_are_registered_and_memory_is_the_weight() {
         let tier = |kind: &str, bytes| WorkerTierCapacity { kind: kind.to_owned(), bytes };
         let plain = registered(|_| {});
         assert_eq!((plain.tiers, plain.weight), (vec![tier("memory", 64 << 30)], 64.0));

@@ -75,6 +75,11 @@ impl ReadinessCheck {
             if stop.is_cancelled() { Err("is under way".to_owned()) } else { Ok(()) }
         })
     }
+
+    /// Makes a condition that fails for `reason` until `event` was cancelled.
+    pub fn from_event(name: &'static str, event: CancellationToken, reason: &'static str) -> Self {
+        Self::new(name, move || if event.is_cancelled() { Ok(()) } else { Err(reason.to_owned()) })
+    }
 }
 
 /// The admin endpoints' state and limits.
