@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::cluster_builder::ClusterBuilder;
 use crate::failure;
 use crate::metrics::Metrics;
-use crate::process::{self, START_WITHIN, binary, ready};
+use crate::process::{self, START_WITHIN, ready};
 use crate::proxy::Proxy;
 use crate::relay::Relay;
 use crate::trust::{NAME_MARK, TestIssuer, TrustFiles};
@@ -57,6 +57,8 @@ pub struct Cluster {
     /// Who made the certificates of the processes, in a cluster that has some.
     pub(crate) issuer: Option<TestIssuer>,
     pub(crate) environment: Vec<(String, String)>,
+    /// What the next processes are started from.
+    pub(crate) program: PathBuf,
     /// What all processes are configured with, and what workers are besides.
     pub(crate) shared: String,
     pub(crate) worker_settings: String,
@@ -150,11 +152,27 @@ impl Cluster {
         self.folder.path().join("coordinator")
     }
 
+    /// Starts processes from another binary from now on.
+    pub fn use_program(&mut self, program: PathBuf) {
+        self.program = program;
+    }
+
+    /// Ends the process called `name` by SIGTERM, and waits until nothing of it is left.
+    pub async fn terminate(&mut self, name: &str) -> anyhow::Result<()> {
+        self.signal(name, "-TERM")?;
+        let began = Instant::now();
+        while self.process_mut(name)?.try_wait()?.is_none() {
+            ensure!(began.elapsed() < START_WITHIN, "{name} did not end after SIGTERM");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
     /// Starts the process called `name` again after it was killed.
     pub fn restart(&mut self, name: &str) -> anyhow::Result<()> {
         let config = self.folder.path().join(format!("{name}.toml"));
         self.process_mut(name)?.wait()?;
-        let child = spawn(&config, name, self.folder.path(), &self.environment)?;
+        let child = spawn(&self.program, &config, name, self.folder.path(), &self.environment)?;
         *self.process_mut(name)? = child;
         Ok(())
     }
@@ -279,7 +297,7 @@ impl Cluster {
     pub(crate) fn launch(&mut self, name: &str, config: &str) -> anyhow::Result<()> {
         let path = self.write_config(name, config)?;
         let environment = if name == "store" { &[][..] } else { &self.environment[..] };
-        let child = spawn(&path, name, self.folder.path(), environment)?;
+        let child = spawn(&self.program, &path, name, self.folder.path(), environment)?;
         self.processes.push((name.to_owned(), child));
         Ok(())
     }
@@ -287,6 +305,7 @@ impl Cluster {
 
 /// Starts the role that `name` begins with.
 fn spawn(
+    program: &Path,
     config: &Path,
     name: &str,
     folder: &Path,
@@ -303,7 +322,7 @@ fn spawn(
         .open(folder.join(format!("{name}.log")))?;
     let file = folder.join(format!("{name}.ready"));
     let _ = fs::remove_file(&file);
-    let mut command = Command::new(binary()?);
+    let mut command = Command::new(program);
     command
         // Clients of a test stay connected until its end; nobody waits for them to leave.
         .env("VERBS3_GATEWAY__TIMEOUTS__FAREWELL", "50ms")

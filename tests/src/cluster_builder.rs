@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -36,6 +36,7 @@ pub struct ClusterBuilder {
     identities: String,
     settings: [String; 5],
     environment: Vec<(String, String)>,
+    program: Option<PathBuf>,
 }
 
 /// A part of the configuration that a test may add settings to, as TOML.
@@ -66,6 +67,7 @@ impl Default for ClusterBuilder {
             identities: String::new(),
             settings: Default::default(),
             environment: Vec::new(),
+            program: None,
         }
     }
 }
@@ -154,6 +156,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// Another binary than the one of this build.
+    pub fn program(mut self, program: PathBuf) -> Self {
+        self.program = Some(program);
+        self
+    }
+
     pub async fn start(self) -> anyhow::Result<Cluster> {
         failure::remember_reasons();
         let folder = tempfile::Builder::new().prefix("verbs3-cluster-").tempdir()?;
@@ -189,6 +197,10 @@ impl ClusterBuilder {
             relays: Vec::new(),
             issuer: self.certified.then(TestIssuer::new),
             environment: self.environment.clone(),
+            program: match self.program.clone() {
+                Some(program) => program,
+                None => process::binary()?,
+            },
             shared: String::new(),
             worker_settings: format!(
                 "memory = {{ capacity = \"{}\" }}\n{}",
