@@ -282,6 +282,7 @@ mod tests {
             include_str!("../../docs/performance.md"),
             include_str!("../../docs/capacity.md"),
             include_str!("../../docs/kubernetes.md"),
+            include_str!("../../docs/preload-resources.md"),
             include_str!("../../docs/fabric/clouds.md"),
             include_str!("../../docs/fabric/design.md"),
             include_str!("../../docs/fabric/measuring.md"),

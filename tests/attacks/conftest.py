@@ -20,7 +20,7 @@ from processes import Cluster, find_binary, memory_bound  # noqa: E402
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "crowd: attackers of many addresses may delay newcomers (SECURITY.md)")
+    config.addinivalue_line("markers", "crowd: attackers of many addresses may delay newcomers (docs/trust/clients.md)")
     # Thousands of connections need descriptors, here and in the processes.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))

@@ -4,8 +4,8 @@
     tests/readability/measure.py             the table; exits 1 where a goal is missed
     tests/readability/measure.py NAME        what counts against one measure, by file and line
 
-A measure is a floor, not the aim: it finds what is certainly hard to read. Tests are left out, and what stands in `exceptions.toml`,
-each with its reason.
+A measure is a floor, not the aim: it finds what is certainly hard to read. Tests are left out, but for their names, and what stands in
+`exceptions.toml`, each with its reason.
 """
 
 import re
@@ -21,6 +21,10 @@ from rust_source import end_of_braces, is_test_path, read
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS_MAX = 100
 FILE_LINES_MAX = 500
+FUNCTION_NAME_LETTERS_MAX = 60
+DOCUMENT_LINES_MAX = 200
+# References that are made from the code: nobody reads them from beginning to end.
+GENERATED_DOCUMENTS = ("docs/metrics.md", "docs/configuration/")
 TYPE_KINDS = ("struct", "enum", "union", "trait", "type")
 # Names that Rust's own library gives to what they do.
 CONVENTIONAL = set(
@@ -36,6 +40,7 @@ class Tree:
         paths = [Path(name) for name in listed if name and (root / name).is_file()]
         self.root = root
         self.sources = [read(root, path) for path in paths if path.suffix == ".rs" and not is_test_path(path)]
+        self.code_files = [path for path in paths if path.suffix in (".rs", ".py")]
         self.documents = [path for path in paths if path.suffix == ".md"]
         self.functions = [(s, d) for s in self.sources for d in s.definitions if d.kind == "fn"]
         self.types = [(s, d) for s in self.sources for d in s.definitions if d.kind in TYPE_KINDS and not d.within]
@@ -87,6 +92,17 @@ def tuple_parameters(tree):
 
 def long_files(tree):
     found = [f"{s.path}: {lines} lines" for s in tree.sources if (lines := s.text.count("\n")) > FILE_LINES_MAX]
+    return len(found), found
+
+
+def long_test_names(tree):
+    """Counts every function; tests alone tend to such names."""
+    found = []
+    for path in tree.code_files:
+        for number, line in enumerate((tree.root / path).read_text().split("\n"), 1):
+            for name in re.findall(r"\b(?:fn|def)\s+(\w+)", line):
+                if len(name) > FUNCTION_NAME_LETTERS_MAX:
+                    found.append(f"{path}:{number}: {name}: {len(name)} letters")
     return len(found), found
 
 
@@ -168,6 +184,17 @@ def long_document_lines(tree):
     return len(found), found
 
 
+def long_documents(tree):
+    """Of docs/ and of the top level: what people read as a whole."""
+    read_whole = [
+        path for path in tree.documents
+        if (len(path.parts) == 1 or path.parts[0] == "docs") and not str(path).startswith(GENERATED_DOCUMENTS)
+    ]
+    lengths = {path: (tree.root / path).read_text().count("\n") for path in read_whole}
+    found = [f"{path}: {lines} lines" for path, lines in lengths.items() if lines > DOCUMENT_LINES_MAX]
+    return len(found), found
+
+
 # name: (measure, goal, whether the figure must be at least the goal, unit)
 MEASURES = {
     "one-word-functions": (one_word_functions, 25, False, "% of functions"),
@@ -175,6 +202,7 @@ MEASURES = {
     "type-name-letters": (type_name_letters, 11, True, "letters, mean"),
     "tuple-parameters": (tuple_parameters, 0, False, "functions"),
     "long-files": (long_files, 0, False, "files"),
+    "long-test-names": (long_test_names, 0, False, "functions of Rust and Python"),
     "long-code-lines": (long_code_lines, 0.3, False, "% of lines"),
     "undocumented-items": (undocumented_items, 3, False, "% of public items"),
     "text-reasons": (text_reasons, 0, False, "`reason: String`"),
@@ -182,6 +210,7 @@ MEASURES = {
     "sentence-words": (sentence_words, 18, False, "words a sentence, ARCHITECTURE.md"),
     "paragraph-words": (paragraph_words, 90, False, "words, longest paragraph of ARCHITECTURE.md"),
     "long-document-lines": (long_document_lines, 0, False, "lines"),
+    "long-documents": (long_documents, 0, False, "documents of docs/ and the top level"),
 }
 
 

@@ -325,7 +325,7 @@ impl PreloadController {
                 "SecretForbidden",
                 format!(
                     "the controller may not read Secret {name} of this namespace: its operator \
-                    has to allow it (docs/kubernetes.md)"
+                    has to allow it (docs/preload-resources.md)"
                 ),
             ),
             Err(error) => return Err(error),

@@ -1,6 +1,6 @@
 //! Tests what an authenticated worker can make a gateway's NIC write, on real kernel verbs: the
-//! claims of SECURITY.md. Also tests that nothing is left of a gateway that is gone, even with
-//! frames unread.
+//! claims of docs/trust/cluster.md. Also tests that nothing is left of a gateway that is gone, even
+//! with frames unread.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -215,10 +215,10 @@ impl HostileWorker {
     }
 }
 
-/// Shows the case without memory windows, which SECURITY.md describes.
+/// Shows the case without memory windows, which docs/trust/cluster.md describes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-async fn hostile_worker_with_the_key_of_one_landing_reaches_the_others() {
+async fn hostile_worker_with_the_key_of_a_landing_reaches_the_others() {
     let (lair, memory) = (HostileListener::open_rail(), test_arena());
     let transport = VerbsTransport::new(test_address(), without_windows(), memory.clone()).unwrap();
     let other = filled_page(&memory, 0x11);
@@ -401,7 +401,7 @@ async fn hostile_host_that_answers_in_a_workers_name_is_refused() {
 /// written it, or over it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-async fn hostile_host_that_writes_into_a_landing_gives_no_data_where_tags_are_wanted() {
+async fn hostile_host_that_writes_a_landing_gives_no_data_with_tags() {
     let mut options = without_windows();
     options.settings.data_tags = true;
     let (lair, memory) = (HostileListener::open_rail(), test_arena());
@@ -450,7 +450,7 @@ impl CallService for SilentService {
 /// ever, and the connection's place was never free again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-async fn hostile_gateway_that_reads_no_answer_and_hangs_up_leaves_its_place() {
+async fn hostile_gateway_that_reads_no_answer_frees_its_place() {
     let mut verbs = without_windows();
     verbs.calls.settings.calls_in_flight_max = 8;
     let options =

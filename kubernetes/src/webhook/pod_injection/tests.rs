@@ -105,7 +105,7 @@ fn keys_come_from_the_secret_unless_any_credentials_are_set() {
 }
 
 #[test]
-fn an_endpoint_of_its_own_gets_no_keys_unless_the_pod_names_them() {
+fn an_own_endpoint_gets_no_keys_unless_the_pod_names_them() {
     let settings = WebhookSettings { credentials_secret: Some("s3".to_owned()), ..settings() };
     let mut pod = pod(json!({ "env": [{ "name": ENDPOINT, "value": "https://other" }] }));
     assert_eq!(settings.plan_injection(&pod).operations, Vec::<Value>::new());
