@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fresh_is_told_once_the_most_first_and_no_more_than_asked() {
+    fn fresh_heat_is_reported_once_hottest_first_and_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let (heat, source) = (BlockHeatTable::new(320), source(folder.path()));
         let block = target(&source, "k");

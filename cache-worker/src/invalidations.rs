@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_doubt_leaves_ends_and_an_invalidation_below_it_does_not() {
+    fn a_passing_invalidation_ends_and_a_lasting_one_below_it_stays() {
         let voids = InvalidationList::default();
         let hour = 3600;
         voids.add_prefix(&volume("u/b"), "p/x", at(10));

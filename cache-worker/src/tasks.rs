@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_thread_of_connections_begins_runs_where_the_worker_was_started() {
+    fn tasks_of_a_connection_thread_run_where_the_worker_started() {
         let runtime = |name: &str| {
             tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_end_is_ended_though_a_child_keeps_its_pipes() {
+    fn an_endless_program_is_ended_though_a_child_holds_its_pipes() {
         let error = run_bounded(shell("sleep 3600 & echo $!; wait"), &bounds(300)).unwrap_err();
         assert!(matches!(error, BoundedProcessError::Deadline { .. }), "{error}");
     }

@@ -186,7 +186,7 @@ fn every_pattern_runs_and_every_byte_is_right() {
 }
 
 #[test]
-fn two_sides_are_compared_in_an_open_loop_and_reported_as_a_page() {
+fn a_page_reports_two_sides_compared_in_an_open_loop() {
     let dev = Dev::start();
     let rest = "[objects]\ncount = 4\nbytes = \"64KiB\"\n[access]\npattern = \"uniform\"\n\
                 [load]\npace = \"open\"\nrequests_per_second = 50\nconnections = \
@@ -248,7 +248,7 @@ fn one_flipped_bit_on_the_way_is_found_and_fails_the_run() {
 }
 
 #[test]
-fn a_wrong_key_and_a_wrong_scenario_are_told_before_anything_is_measured() {
+fn a_wrong_key_or_scenario_is_reported_before_any_measurement() {
     let dev = Dev::start();
     let rest = "[objects]\ncount = 2\nbytes = \"1KiB\"\n[access]\npattern = \"uniform\"\n";
     let good = dev.scenario("good", rest);

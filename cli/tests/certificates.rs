@@ -205,7 +205,7 @@ async fn ask_standing(connection: &dyn PeerConnection) -> WorkerReply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_judges_who_asks_by_certificate_over_tls_and_over_shared_memory() {
+async fn a_worker_judges_certificates_over_tls_and_shared_memory() {
     let bed = Bed::new();
     let _coordinator = bed.start("coordinator", "coordinator-0");
     let worker = bed.start("worker", "gpu-01");

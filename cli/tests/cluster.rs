@@ -62,13 +62,13 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const NETWORK_ONLY: &str = "enabled = false";
 
 #[tokio::test]
-async fn a_gateway_serves_hits_from_a_worker_over_tcp_and_both_end_cleanly() {
+async fn a_gateway_serves_worker_hits_over_tcp_and_both_end_cleanly() {
     let folder = tempfile::tempdir().unwrap();
     serves_hits(folder.path(), NETWORK_ONLY, "tcp").await;
 }
 
 #[tokio::test]
-async fn a_gateway_that_sees_the_workers_socket_serves_hits_from_its_memory() {
+async fn a_gateway_beside_its_worker_serves_hits_from_its_memory() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("run/w0.sock");
     serves_hits(folder.path(), &format!("socket = \"{}\"", socket.display()), "shm").await;
@@ -224,7 +224,7 @@ async fn every_role_can_be_bound_to_a_device() {
 
 /// Somebody has edited the endpoint in the file of one node.
 #[tokio::test]
-async fn a_gateway_whose_store_is_another_one_shares_nothing_with_the_workers() {
+async fn a_gateway_of_another_store_shares_nothing_with_the_workers() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let (worker, secret) = (free_address(), SECRET);
     let stores = folders.each_ref().map(|folder| start_store(folder.path()));

@@ -9,8 +9,9 @@ fn example(name: &str) -> String {
     format!("{}/../config/examples/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
+/// The bad one ends with status 2.
 #[test]
-fn a_good_file_is_fine_and_a_bad_one_lists_its_problems_with_status_2() {
+fn a_good_file_is_fine_and_a_bad_one_lists_its_problems() {
     let good = run(&["config", "check", &example("dev.toml"), "--role", "dev"]);
     assert_eq!((good.status.code(), text(&good.stdout).contains("is fine")), (Some(0), true));
     let bad = run(&[

@@ -61,7 +61,7 @@ async fn put(client: &Client, number: usize) {
 }
 
 #[tokio::test]
-async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
+async fn a_prefix_is_loaded_inspected_and_evicted_with_dev_alone() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let (mut dev, client) = start(at);
@@ -156,7 +156,7 @@ fn on_disk(folder: &Path, object: &str) -> (u64, u64, u64) {
 }
 
 #[tokio::test]
-async fn what_is_pinned_stays_on_disk_through_a_sudden_end_and_until_it_is_unpinned() {
+async fn pinned_objects_stay_on_disk_through_a_kill_until_unpinned() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let (mut dev, client) = start_with(at, "256MiB");

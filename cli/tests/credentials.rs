@@ -70,7 +70,7 @@ fn configuration(folder: &Path, issuer: &str, store: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_are_signed_with_renewed_keys_and_no_secret_is_logged() {
+async fn renewed_keys_sign_requests_and_no_secret_is_logged() {
     let folder = tempfile::tempdir().unwrap();
     let issuer = Issuer::start().await;
     let store = Store::start(folder.path(), &KINDS, issuer.keys.clone()).await;

@@ -74,7 +74,7 @@ fn alerts_and_the_dashboard_name_metrics_and_labels_that_exist() {
 }
 
 #[test]
-fn there_are_alerts_and_panels_for_coordinators_and_preload_jobs() {
+fn coordinators_and_preload_jobs_have_alerts_and_panels() {
     for path in ["deploy/prometheus/verbs3.rules.yaml", "deploy/grafana/verbs3.json"] {
         let names: BTreeSet<String> =
             named(&read(path)).into_iter().map(|(name, _)| name).collect();

@@ -40,7 +40,7 @@ async fn objects_and_credentials_outlive_a_restart() {
 }
 
 #[tokio::test]
-async fn a_second_read_is_a_hit_from_shared_memory_with_any_number_of_workers() {
+async fn a_second_read_hits_shared_memory_with_any_number_of_workers() {
     for workers in ["1", "3"] {
         let folder = tempfile::tempdir().unwrap();
         let dev = start(folder.path(), &["--workers", workers]);
@@ -67,7 +67,7 @@ async fn a_second_read_is_a_hit_from_shared_memory_with_any_number_of_workers() 
 
 /// Gateway and worker end together, so the worker leases it what is hot.
 #[tokio::test]
-async fn a_hot_small_object_comes_from_the_gateway_until_it_is_written() {
+async fn a_gateway_serves_a_hot_small_object_until_it_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let soon = ["--set", "worker.leases.quiet_for=0s", "--set", "worker.leases.reads_min=2"];
     let dev = start(folder.path(), &soon);
@@ -89,7 +89,7 @@ async fn a_hot_small_object_comes_from_the_gateway_until_it_is_written() {
 }
 
 #[test]
-fn admin_endpoints_answer_and_a_second_process_is_told_of_the_port() {
+fn admin_endpoints_answer_and_a_taken_port_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let dev = start(folder.path(), &[]);
     assert_eq!(get(&dev.admin, "/healthz").status, 200);
@@ -163,7 +163,7 @@ fn the_demonstration_shows_misses_then_hits_and_ends() {
 }
 
 #[tokio::test]
-async fn the_first_signal_lets_a_request_finish_and_the_second_ends_at_once() {
+async fn the_first_signal_drains_requests_and_the_second_ends_at_once() {
     for patient in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let mut dev = start(folder.path(), &["--set", "process.drain_for=600s"]);

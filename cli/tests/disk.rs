@@ -173,7 +173,7 @@ fn is_root() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_killed_at_random_times_serves_no_wrong_byte_and_keeps_its_cache() {
+async fn a_killed_worker_serves_no_wrong_byte_and_keeps_its_cache() {
     let mut cluster = Cluster::start("256MiB", 30).await;
     for _ in 0..4 {
         let (mut worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
@@ -249,7 +249,7 @@ async fn files_spoilt_between_two_runs_cost_fills_and_no_wrong_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_worker_on_a_folder_and_a_folder_of_something_else_are_refused() {
+async fn a_folder_in_use_and_a_foreign_folder_are_refused() {
     let cluster = Cluster::start("64MiB", 1).await;
     let worker = cluster.worker();
     let file = cluster.file("worker");

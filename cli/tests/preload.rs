@@ -232,7 +232,7 @@ fn said(output: &Output) -> String {
 }
 
 #[tokio::test]
-async fn a_job_survives_its_coordinators_death_and_everything_is_hot_afterwards() {
+async fn a_job_survives_its_coordinators_death_and_makes_all_hot() {
     let mut bed = Bed::start("96MiB", true);
     let bytes = bed.put(30, MIB + 1000).await;
     let filled_before = bed.metric("verbs3_worker_filled_bytes_total");

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_away_for_too_long_or_knows_a_map_that_was_never_in_force_here_is_told_all() {
+    async fn a_follower_of_a_forgotten_or_unknown_map_gets_the_whole_map() {
         let published = published(1000);
         // None, one that is forgotten, and some between two.
         for known in [0, 10, 360, 365, 995] {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_knows_this_map_or_a_later_one_hears_nothing_until_there_is_a_newer_one() {
+    async fn a_follower_of_this_map_or_a_later_one_waits_for_a_newer_one() {
         let published = Arc::new(published(1000));
         for known in [1000, 1001, 5000] {
             assert!(told(&published, known).await.is_none(), "{known}");

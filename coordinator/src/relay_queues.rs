@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_handed_to_its_worker_once_for_each_renewal_until_it_is_answered() {
+    fn a_notice_is_handed_out_at_each_renewal_until_it_is_answered() {
         let mut relays = relays(10, 10_000);
         let first = relays.enqueue_word(&id("a"), word(1, "k"), "asker").unwrap();
         assert_eq!(relays.hand_out(&id("b")), []);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_only_from_the_worker_that_was_asked_and_only_for_who_waits() {
+    fn an_answer_counts_only_from_its_worker_and_while_awaited() {
         let mut relays = relays(10, 10_000);
         let first = relays.enqueue_word(&id("a"), word(1, "k"), "asker").unwrap();
         relays.hand_out(&id("a"));

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_is_taken_in_any_time_than_the_rate_and_what_was_saved() {
+    async fn no_span_of_time_takes_more_than_the_rate_and_the_savings() {
         let (rate, began) = (FairRate::new(1000), Instant::now());
         let until = began + Duration::from_secs(10);
         let sizes = [7, 30, 110].map(|bytes| (bytes, party(bytes as u32, 1)));

@@ -204,7 +204,7 @@ def test_a_file_that_nobody_closes_is_not_there(files, plain, scratch):
     assert "Uploads" not in plain.list_multipart_uploads(Bucket=BUCKET)
 
 
-def test_small_writes_of_a_long_file_do_not_copy_it_again_and_again(files, scratch):
+def test_small_writes_do_not_copy_a_long_file_again_and_again(files, scratch):
     line = b"a line of a file\n"
     with files.open(f"{scratch}/lines", "wb") as file:
         for _ in range(600_000):
@@ -332,7 +332,7 @@ def test_rights_are_those_of_the_key(environment, tree, tmp_path):
         other.cat_file(BUCKET)
 
 
-def test_it_pickles_without_found_keys_and_reads_where_it_comes_to(files, tree):
+def test_it_pickles_without_found_keys_and_reads_elsewhere(files, tree):
     files.cat_file(f"{BUCKET}/a/one")
     pickled = pickle.dumps(files)
     assert SECRET_KEY.encode() not in pickled

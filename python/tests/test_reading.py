@@ -237,7 +237,7 @@ def test_views_of_a_parent_fault_in_its_child(reader, objects):
     assert view == objects["small"]
 
 
-def test_a_reader_that_is_dropped_gives_its_place_back_beside_children(gateway, objects):
+def test_a_dropped_reader_frees_its_place_beside_children(gateway, objects):
     """Children inherit the socket (finding 6 of the review)."""
     before = settled_clients(gateway)
     reader = verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, memory="4MiB")

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_leased_until_both_the_landing_and_its_pieces_are_gone() {
+    fn memory_stays_leased_until_its_landing_and_pieces_are_gone() {
         for landing_first in [true, false] {
             let arena = arena();
             let mut landing = Landing::allocate_segments(&arena, &[10]).unwrap();

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn rails_are_found_by_device_port_interface_and_address_in_the_order_they_are_listed() {
+    fn rails_are_found_by_device_port_interface_or_address_in_order() {
         assert_eq!(found(&["mlx5_0:2", "mlx5_0:1"]), ["10.1.0.7", "10.0.0.7"]);
         assert_eq!(found(&["mlx5_0"]), ["10.0.0.7"]);
         assert_eq!(found(&["ib1", "ib0"]), ["10.1.0.7", "10.0.0.7"]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rail_that_is_not_there_or_is_listed_twice_says_so_and_leaves_the_others_their_places() {
+    fn an_absent_or_repeated_rail_says_so_and_moves_no_other() {
         for absent in ["mlx5_9", "mlx5_0:3"] {
             let rails = rails(&[absent, "ib1"]);
             assert!(matches!(rails[0], Err(RailError::Absent { .. })));

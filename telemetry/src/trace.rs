@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_decision_counts_and_the_ratio_where_there_is_none() {
+    fn the_clients_decision_counts_and_otherwise_the_ratio() {
         let (never, ..) = tracer(0.0, 1);
         let (always, ..) = tracer(1.0, 1);
         assert!(never.begin_trace(&HeaderMap::new()).is_none());
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_over_the_bound_are_counted_and_the_rest_is_handed_over_with_the_requests_own() {
+    fn a_trace_keeps_spans_up_to_the_bound_and_counts_the_rest() {
         let (tracer, mut taken, _registry) = tracer(0.0, 4);
         let trace = tracer.begin_trace(&headers(SAMPLED)).unwrap();
         let mut first = trace.begin_child("one").unwrap();
@@ -302,8 +302,9 @@ mod tests {
         assert_eq!(tracer.metrics.queue.get(), 1);
     }
 
+    /// One that never began is not handed over at all.
     #[test]
-    fn what_outlives_its_request_is_handed_over_by_itself_and_what_never_began_not_at_all() {
+    fn a_span_that_outlives_its_request_is_handed_over_by_itself() {
         let (tracer, mut taken, _registry) = tracer(0.0, 4);
         let trace = tracer.join_trace(build_remote_context(7, 9, true, Some("a=1")).unwrap());
         let fill = trace.begin_detached("GetObject").unwrap();

@@ -20,7 +20,7 @@ def cases() -> dict[str, bool]:
     return found
 
 
-def test_every_case_is_in_the_document_and_every_named_case_is_here():
+def test_the_document_and_this_suite_name_the_same_cases():
     named = set(re.findall(r"`(test_\w+)`", DOCUMENT))
     assert named == set(cases())
 

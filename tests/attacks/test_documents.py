@@ -61,7 +61,7 @@ def test_a_bomb_harms_nobody(cluster, gateway, honest, store, bomb):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_document_beyond_the_bound_is_refused_before_it_is_read(gateway, place):
+def test_a_document_beyond_the_bound_is_refused_unread(gateway, place):
     method, path, query, root = PLACES[place]
     body = b"<%s>" % root.encode() + b" " * (5 * MIB) + b"</%s>" % root.encode()
     for announced in (len(body), 10**15):

@@ -93,7 +93,7 @@ def test_the_honest_client_counts_what_never_lets_it_in():
         visit(*[(0, b"")] * 30, own_pause=SLOW)
 
 
-def test_a_soak_fails_for_who_waited_and_not_for_who_stood_at_the_door():
+def test_a_soak_fails_for_long_waits_and_not_for_a_shut_door():
     assert soak_of(Door()) == []
     assert soak_of(Door((0, b""))) == []
     [wrong] = soak_of(Door((SLOW, b"")))

@@ -178,7 +178,7 @@ GRANTS = PUBLIC.split(b"<AccessControlList>")[1].split(b"</AccessControlList>")[
         ("replication", replication("arn:aws:s3:::secret").replace(b"</Destination>", FOREIGN)),
     ],
 )
-def test_admin_neither_opens_nor_locks_a_bucket_that_it_may_write_to(gateway, reached, what, document):
+def test_admin_does_not_open_or_lock_a_bucket_it_may_write_to(gateway, reached, what, document):
     """Its own document is judged like its own requests there: the store would set the ACL in its name."""
     half = gateway.by(HALF_ADMIN)
     assert half.call("PUT", "/secret/k", headers={"x-amz-acl": "public-read"}, body=b"x").status == 403

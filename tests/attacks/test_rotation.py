@@ -51,7 +51,7 @@ def test_a_key_that_was_taken_away_opens_nothing(cluster, gateway, identities, h
     honest.await_rounds(1)
 
 
-def test_a_broken_identities_file_takes_nothing_away_and_gives_nothing(cluster, gateway, honest):
+def test_a_broken_identities_file_changes_nothing(cluster, gateway, honest):
     """Written in place, and cut short. An empty file is no broken one: it has no identities."""
     file, stranger = cluster.folder / "identities.toml", Key("AKBROKEN", "a-broken-secret-key")
     for broken in (

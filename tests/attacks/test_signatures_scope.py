@@ -190,7 +190,7 @@ def test_a_request_out_of_its_time_is_refused(gateway, skew):
     assert gateway.call("GET", OBJECT, now=shifted(skew)).status in (400, 403)
 
 
-def test_a_replay_within_its_time_does_again_what_was_signed_and_no_more(gateway):
+def test_a_replay_within_its_time_does_only_what_was_signed(gateway):
     """SigV4 allows it; what counts is that the replayer can change nothing. After the time it is refused, as above."""
     put = gateway.signed("PUT", "/data/scope/replayed", body=b"one")
     assert gateway.send(put).status == 200
@@ -212,7 +212,7 @@ def test_a_replay_at_another_endpoint_is_refused(gateway, cluster):
         assert other.send(request.replace("host", other.host)).status in (400, 403)
 
 
-def test_a_replay_at_another_endpoint_under_the_first_ones_name_is_refused(gateway, cluster):
+def test_a_replay_elsewhere_under_the_first_ones_name_is_refused(gateway, cluster):
     """The other one has a list of its own names."""
     other = Peer(cluster.shop.port)
     other.call("PUT", OBJECT, body=b"other")

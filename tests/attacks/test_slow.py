@@ -197,7 +197,7 @@ def test_a_known_client_that_goes_quiet_is_let_go(cluster, gateway, held):
 
 
 @pytest.mark.crowd
-def test_one_identity_leaves_connections_for_others_though_it_uses_all_of_its_own(cluster, source):
+def test_one_identity_at_its_bound_leaves_connections_for_others(cluster, source):
     """A request on each, again and again, so that none is ever idle for long; and a new connection for each that ends."""
     attacker, over = Peer(cluster.patient.port, OWNER, source), threading.Event()
 

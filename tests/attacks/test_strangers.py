@@ -280,7 +280,7 @@ def test_answers_that_nobody_takes_are_bounded_over_http2(cluster, honest, sourc
         line.close()
 
 
-def test_probes_are_answered_while_strangers_hold_the_admin_ports(cluster, crowd):
+def test_probes_are_answered_while_strangers_hold_admin_ports(cluster, crowd):
     for process in (cluster.gateway, cluster.worker, cluster.coordinator):
         lines = []
         for opening in (

@@ -35,7 +35,7 @@ def test_strangers_see_a_sign_in_and_wrong_passwords_are_refused(window):
     expect(page).to_have_url(re.compile("/console/sign-in$"))
 
 
-def test_the_overview_says_how_the_cluster_is_and_goes_on_by_itself(window, cluster):
+def test_the_overview_shows_the_cluster_and_renews_itself(window, cluster):
     person = window(OPERATOR)
     page = person.page
     expect(page.get_by_role("heading", name="The cluster is well")).to_be_visible()
@@ -55,7 +55,7 @@ def test_the_overview_says_how_the_cluster_is_and_goes_on_by_itself(window, clus
     expect(page.locator("#live-state")).to_contain_text("stand still")
 
 
-def test_old_figures_are_called_old_while_the_coordinator_is_silent(window, cluster):
+def test_figures_are_called_old_while_the_coordinator_is_silent(window, cluster):
     person = window(VIEWER)
     page = person.page
     expect(page.locator("#live-state")).to_have_text("Live")
@@ -197,7 +197,7 @@ def test_all_is_done_without_javascript(window):
     expect(page).to_have_url(re.compile("/console/sign-in$"))
 
 
-def test_the_keyboard_reaches_everything_in_the_order_of_the_page(window):
+def test_the_keyboard_reaches_everything_in_page_order(window):
     person = window()
     page = person.page
     page.goto("/console")

@@ -186,7 +186,7 @@ def test_bytes_after_a_plain_body_are_not_part_of_it(raw, s3r, bucket, expect):
     assert s3r.get_object(Bucket=bucket, Key="object").body == DATA[:1000]
 
 
-def test_an_empty_put_that_expects_100_gets_it_or_the_connection_ends(raw, bucket):
+def test_an_empty_put_gets_its_100_or_the_connection_ends(raw, bucket):
     """botocore sends Expect with every file, and takes a bare 200 for the answer to its next request on the connection."""
     headers = {"host": raw.to.authority, "content-length": "0", "expect": "100-continue"}
     signed = raw.signer().authorize("PUT", raw.path(bucket, "object"), [], headers, "UNSIGNED-PAYLOAD")

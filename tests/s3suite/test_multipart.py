@@ -226,7 +226,7 @@ def test_a_part_is_answered_as_a_range_with_the_count_of_parts(s3r, bucket, two_
         check(f"length {answer.step}", answer.header("content-length"), str(size))
 
 
-def test_a_part_read_after_a_cached_whole_and_before_one_is_the_part(s3r, bucket, two_parts, expect):
+def test_a_part_read_beside_cached_wholes_is_the_part(s3r, bucket, two_parts, expect):
     """What the parts' answers say (their length, their range) is never taken for the object's."""
     for _ in range(2):
         got = s3r.get_object(Bucket=bucket, Key=KEY, PartNumber=2)

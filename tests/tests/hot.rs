@@ -63,7 +63,7 @@ async fn load(gateway: Gateway, bucket: String, over: Arc<AtomicBool>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hot_object_gets_more_workers_and_loses_them_again_and_leaves_the_store_once() {
+async fn a_hot_object_gains_workers_loses_them_and_is_fetched_once() {
     // No bound on time is met, however slow the machine: what is asked of the store then says where
     // blocks were looked for.
     let patient = "[worker.fill]\nunwanted_max = \"10s\"\n[worker.neighbours]\nwait_max = \
@@ -153,7 +153,7 @@ async fn a_hot_object_gets_more_workers_and_loses_them_again_and_leaves_the_stor
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_of_hot_objects_see_acknowledged_writes_though_a_worker_of_theirs_dies() {
+async fn reads_of_hot_objects_see_acknowledged_writes_despite_a_death() {
     let seed = seed::from_environment();
     let cluster = Cluster::builder().gateways(3).workers(WORKERS).coordinated();
     let mut cluster =

@@ -148,7 +148,7 @@ async fn trouble(cluster: &mut Cluster, what: usize, rng: &mut rand::rngs::Small
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() {
+async fn leased_reads_see_acknowledged_writes_through_kills_and_stops() {
     let mut rng = seed::rng(seed::from_environment(), 78);
     let mut cluster =
         Cluster::builder().gateways(3).workers(2).coordinated().lease("2s").start().await.unwrap();

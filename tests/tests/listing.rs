@@ -18,7 +18,7 @@ async fn get(gateway: &Gateway, bucket: &str, key: &str) -> Option<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listing_through_any_gateway_ends_what_it_contradicts_for_all() {
+async fn a_listing_through_any_gateway_ends_stale_attributes_for_all() {
     // Around the tier, a reader would see what the store has.
     let builder = Cluster::builder().gateways(2).workers(2);
     let builder = builder.settings(Section::Gateway, PATIENT_TIER);

@@ -80,8 +80,9 @@ async fn trouble(cluster: &mut Cluster, history: &mut History, what: Trouble, wo
     history.run_for(seconds(2)).await;
 }
 
+/// Members are workers and coordinators.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_see_acknowledged_writes_while_workers_and_coordinators_come_and_go() {
+async fn reads_see_acknowledged_writes_while_members_come_and_go() {
     let seed = seed::from_environment();
     let mut cluster = Cluster::builder()
         .gateways(3)
@@ -133,7 +134,7 @@ async fn version_seen(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_coordinator_reads_and_writes_go_on_with_the_last_map() {
+async fn without_a_coordinator_reads_and_writes_use_the_last_map() {
     let cluster = Cluster::builder().gateways(2).workers(2).coordinated().start().await.unwrap();
     let bucket = cluster.bucket("outage").await.unwrap();
     let gateways = cluster.gateways();
@@ -165,7 +166,7 @@ async fn without_a_coordinator_reads_and_writes_go_on_with_the_last_map() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workers_death_costs_its_writes_a_moment_and_nobody_else_anything() {
+async fn a_workers_death_delays_its_own_writes_and_nothing_else() {
     let mut cluster =
         Cluster::builder().gateways(1).workers(2).coordinated().start().await.unwrap();
     let bucket = cluster.bucket("death").await.unwrap();
@@ -195,7 +196,7 @@ async fn a_workers_death_costs_its_writes_a_moment_and_nobody_else_anything() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drained_worker_owns_nothing_and_says_when_it_may_be_stopped() {
+async fn a_drained_worker_owns_nothing_and_says_when_to_stop_it() {
     let cluster = Cluster::builder()
         .gateways(1)
         .workers(2)

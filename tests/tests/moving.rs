@@ -161,7 +161,7 @@ async fn load(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_rolling_restart_of_every_worker_is_noticed_by_no_client_and_hardly_by_the_store() {
+async fn a_rolling_restart_disturbs_no_client_and_hardly_the_store() {
     const WORKERS: u64 = 3;
     let (mut cluster, bucket) = start(2, WORKERS as usize).await;
     let gateways = cluster.gateways();

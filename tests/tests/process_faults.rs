@@ -97,7 +97,7 @@ impl Bed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_dies_in_the_middle_of_a_body_costs_latency_only() {
+async fn a_worker_that_dies_in_the_middle_of_a_body_costs_latency() {
     for settings in [NETWORK_ONLY, ""] {
         let mut bed = Bed::start(builder().settings(Section::Worker, settings)).await;
         bed.put_hot("key", LENGTH).await;
@@ -121,7 +121,7 @@ async fn a_worker_that_dies_in_the_middle_of_a_body_costs_latency_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_stopped_and_goes_on_later_touches_nothing_that_is_not_its_own_any_more() {
+async fn a_worker_that_pauses_and_resumes_touches_no_foreign_memory() {
     for settings in [NETWORK_ONLY, ""] {
         let bed = Bed::start(builder().settings(Section::Worker, settings)).await;
         bed.put_hot("key", LENGTH).await;
@@ -202,9 +202,9 @@ async fn what_a_killed_gateway_had_pinned_is_released() {
     bed.cluster.stop().await.unwrap();
 }
 
+/// Clients beyond it are told to slow down.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_workers_reads_go_to_the_store_and_beyond_the_bound_clients_are_told_to_slow_down()
-{
+async fn without_workers_the_store_serves_reads_up_to_the_bound() {
     let bound = "[gateway.read]\nbypass_in_flight_max = 2\nbypass_wait_max = \"100ms\"";
     let mut bed = Bed::start(builder().faulty_store().settings(Section::Gateway, bound)).await;
     let length = 6 * MIB;
@@ -254,7 +254,7 @@ async fn without_workers_reads_go_to_the_store_and_beyond_the_bound_clients_are_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_killed_in_the_middle_of_a_write_leaves_no_stale_reader() {
+async fn a_gateway_killed_amid_a_write_leaves_no_stale_reader() {
     let mut bed = Bed::start(builder().gateways(2).faulty_store()).await;
     // Before the store has heard of it, and when it has all of it and its answer finds nobody.
     for (number, fault) in [Fault::RequestHeld, Fault::AnswerHeld].into_iter().enumerate() {

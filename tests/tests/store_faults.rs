@@ -163,7 +163,7 @@ async fn a_store_that_fails_once_or_twice_is_not_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_always_breaks_off_or_lies_never_gives_wrong_bytes() {
+async fn a_store_that_always_breaks_off_or_lies_gives_no_wrong_bytes() {
     let bed = Bed::start(impatient()).await;
     let faults = [Fault::BodyCut { after: 0 }, Fault::BodyCut { after: 700_000 }, Fault::OtherEtag];
     for (number, fault) in faults.into_iter().enumerate() {
@@ -189,7 +189,7 @@ async fn a_store_that_always_breaks_off_or_lies_never_gives_wrong_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_of_another_length_that_agrees_with_itself_is_the_stores_own_and_never_kept() {
+async fn a_consistent_answer_of_another_length_is_never_kept() {
     let bed = Bed::start(builder()).await;
     for (key, by) in [("short", -1000), ("long", 1000)] {
         bed.put(key, 1, 6 * MIB).await;
@@ -265,7 +265,7 @@ async fn an_object_that_changes_under_a_read_is_never_mixed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_write_of_unknown_outcome_readers_see_what_the_store_has() {
+async fn after_an_unknown_outcome_readers_see_what_the_store_has() {
     let bed = Bed::start(builder().gateways(2)).await;
     let faults = [
         Fault::AnswerLost,

@@ -60,7 +60,7 @@ impl Trace {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cold_read_is_one_trace_from_the_client_to_the_store_and_a_hot_one_ends_at_the_workers() {
+async fn a_cold_read_traces_to_the_store_and_a_hot_one_to_the_workers() {
     let receiver = Receiver::start().await.unwrap();
     let builder = Cluster::builder().workers(2).faulty_store();
     let cluster = builder
@@ -125,7 +125,7 @@ async fn a_cold_read_is_one_trace_from_the_client_to_the_store_and_a_hot_one_end
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_that_its_client_does_not_sample_reaches_the_store_and_is_told_to_nobody() {
+async fn an_unsampled_trace_reaches_the_store_and_no_receiver() {
     let receiver = Receiver::start().await.unwrap();
     let builder = Cluster::builder().faulty_store().settings(Section::Mount, &receiver.settings());
     let cluster = builder.start().await.unwrap();

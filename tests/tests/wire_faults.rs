@@ -65,7 +65,7 @@ async fn say(address: &str, bytes: &[u8]) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_truncated_and_replayed_frames_at_the_workers_port_change_nothing() {
+async fn garbage_and_replayed_frames_at_a_workers_port_change_nothing() {
     let mut rng = seed::rng(seed::from_environment(), 0);
     let bed = Bed::start(Cluster::builder().relayed_workers()).await;
     bed.put("key", 1, 6 * MIB).await;
@@ -107,7 +107,7 @@ async fn garbage_truncated_and_replayed_frames_at_the_workers_port_change_nothin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_spoiled_between_worker_and_gateway_never_reach_a_client() {
+async fn bytes_spoiled_on_the_way_from_a_worker_never_reach_a_client() {
     let bed = Bed::start(Cluster::builder().relayed_workers()).await;
     bed.put("key", 1, 12 * MIB).await;
     bed.reads("key", 1, 12 * MIB).await;
@@ -130,7 +130,7 @@ async fn bytes_spoiled_between_worker_and_gateway_never_reach_a_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_never_finish_a_head_are_cut_while_others_are_served() {
+async fn clients_that_never_finish_a_head_are_cut_and_others_served() {
     let bed = Bed::start(
         Cluster::builder().settings(Section::Gateway, "[gateway.timeouts]\nheader = \"5s\""),
     )
@@ -173,7 +173,7 @@ async fn presigned(bed: &Bed, key: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_do_not_read_are_cut_and_what_they_held_comes_back() {
+async fn clients_that_do_not_read_are_cut_and_what_they_held_returns() {
     let settings = "[gateway.timeouts]\nwrite_stall = \"10s\"";
     let bed = Bed::start(Cluster::builder().settings(Section::Gateway, settings)).await;
     let length = 24 * MIB;
@@ -200,7 +200,7 @@ async fn clients_that_do_not_read_are_cut_and_what_they_held_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_clients_than_connections_are_turned_away_and_the_others_served() {
+async fn clients_beyond_the_connections_are_cut_and_others_are_served() {
     let settings = "[gateway.limits]\nconnections_max = 20";
     let bed = Bed::start(Cluster::builder().settings(Section::Gateway, settings)).await;
     bed.put("key", 1, MIB).await;

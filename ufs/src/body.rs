@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_body_ends_in_an_error_and_its_excess_is_not_handed_out() {
+    async fn a_body_that_is_too_long_ends_in_an_error_without_its_excess() {
         for pieces in [&["0123456789", "x"][..], &["01234", "56789x"][..]] {
             let (text, error) = read(blob(pieces), plan(0..10, 0, true)).await;
             assert!(text.len() <= 10 && !text.contains('x'));

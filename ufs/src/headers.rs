@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn representation_keeps_what_it_does_not_know_and_drops_what_means_one_answer() {
+    fn representation_drops_only_headers_of_one_answer() {
         let kept = representation_headers(
             map(&[
                 ("etag", "\"a\""),

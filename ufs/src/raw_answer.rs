@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_inner_observer_does_not_hide_the_answer_from_the_outer_one() {
+    async fn an_inner_observer_leaves_the_answer_to_the_outer_one() {
         let call = async {
             let ((), inner) = observe_answer(async { record_answer(Some(raw(412, ""))) }).await;
             inner.unwrap().status
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_attempt_without_an_answer_leaves_none_of_the_attempt_before() {
+    async fn an_attempt_without_an_answer_keeps_none_of_an_earlier_one() {
         let ((), answer) = observe_answer(async {
             record_answer(Some(raw(503, "")));
             record_answer(None);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_stores_error_becomes_its_status_its_headers_and_a_document() {
+    fn a_local_stores_error_becomes_status_headers_and_a_document() {
         let mut error = s3_error!(NoSuchKey, "no key <a&b>");
         let mut headers = HeaderMap::new();
         headers.insert("x-amz-delete-marker", HeaderValue::from_static("true"));

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_begins_with_the_first_request_unanswered_and_ends_with_any_answer() {
+    fn silence_lasts_from_an_unanswered_request_to_any_answer() {
         let (store, start) = (StoreReachability::default(), Instant::now());
         assert_eq!(silence(&store, start), None);
         let refused = NoAnswerCause::Client("refused".into());

@@ -79,7 +79,7 @@ async fn a_completion_without_an_etag_is_a_completion() {
 
 /// The store answers like Ceph RGW 18.2 to sub-resources that it does not know.
 #[tokio::test]
-async fn a_document_of_another_kind_is_no_answer_that_can_be_understood() {
+async fn a_document_of_another_kind_counts_as_unintelligible() {
     let listing = "<ListBucketResult><Name>bkt</Name><Contents><Key>Error</Key></Contents></ListBucketResult>";
     let raw = Raw::saying(vec![
         answer("200 OK", "", listing),

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_part_of_what_a_volume_is_and_not_of_where_its_objects_are() {
+    fn a_store_id_tells_volumes_apart_and_moves_no_object() {
         let object = |ufs| ObjectKey { volume: ObjectVolume::new(ufs, "train"), key: "k".into() };
         let (plain, one, other) =
             (object("ceph"), object("ceph@0123abcd"), object("ceph@0123abce"));

@@ -148,7 +148,7 @@ mod tests {
 
     /// Two releases that ranked differently would send one key to two homes.
     #[test]
-    fn a_membership_of_other_rules_gives_no_map_whichever_way_it_came() {
+    fn a_roster_with_other_ranking_rules_gives_no_map() {
         let (id, address) = (WorkerId("w0".into()), "w0:9400".into());
         let member =
             ClusterMember { id, address, weight: 1.0, zone: String::new(), draining: false };

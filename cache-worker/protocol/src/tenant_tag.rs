@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_and_keeps_apart_from_others_of_its_beginning() {
+    fn a_cut_name_stays_distinct_from_others_with_its_beginning() {
         let [one, other] =
             ["ä".repeat(40), "ä".repeat(41)].map(|name| TenantName::new(&name).unwrap());
         assert_ne!(one, other);

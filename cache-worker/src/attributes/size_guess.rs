@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_trusted_after_eight_in_a_row_and_no_longer_after_one_that_is_large() {
+    fn eight_small_objects_make_a_folder_trusted_until_a_large_one() {
         let sizes = ObjectSizeGuess::new([10, 100]);
         for number in 0..STREAK_MIN {
             assert_eq!(sizes.expected_limit(&object("a/b/new")), None, "{number}");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_may_hold_anything_until_one_is_large_and_after_eight_that_are_not() {
+    fn a_large_object_limits_its_folder_until_eight_small_ones() {
         let sizes = ObjectSizeGuess::new([10, 100]);
         assert_eq!(sizes.possible_limit(&object("a/new")), 100);
         sizes.note_length(&object("a/b"), 101);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_too_large_for_a_block_may_still_fit_a_request() {
+    fn objects_too_large_for_a_block_may_still_fit_a_request() {
         let sizes = ObjectSizeGuess::new([10, 100]);
         for number in 0..u64::from(STREAK_MIN) {
             sizes.note_length(&object("a/b"), 4 + 2 * number);

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_scopes_than_allowed_and_one_for_each_account() {
+    fn scopes_are_bounded_and_each_account_can_have_one() {
         let scopes = WriteScopeTable::default();
         let key = ["k".to_owned()];
         let enter = |account, number: usize| {

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_another_program_or_a_later_format_is_told_apart_from_a_damaged_one() {
+    fn foreign_and_newer_folders_are_told_apart_from_damaged_ones() {
         let folder = FolderHeader { id: FolderId(1), secret: DigestSecret(2, 3) };
         let bytes = folder.encode();
         assert_eq!(FolderHeader::decode(&bytes), Ok(folder));

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_folder_rests_longer_each_time_and_returns_by_itself() {
+    fn a_failing_folder_rests_longer_each_time_and_then_returns() {
         let mut health = FolderHealth::default();
         assert_eq!((health.record_failure(s(0)), health.record_failure(s(1))), (None, None));
         assert_eq!(health.record_failure(s(2)), Some(FolderHealthChange::Rests(s(30))));

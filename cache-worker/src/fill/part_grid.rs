@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_completed_by_a_read_that_goes_on_or_once_most_is_wanted() {
+    fn a_sequential_read_or_most_wanted_parts_complete_a_page() {
         assert_eq!(choose(&[0, 1], 5..8, false), AbsentPageFill::WantedParts);
         assert_eq!(choose(&[0, 1], 2..4, true), AbsentPageFill::AllParts);
         let eight = [0, 1, 2, 3, 4, 5, 6, 7];

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_read_is_cut_at_the_same_places_from_wherever_it_begins() {
+    fn a_long_read_is_cut_at_the_same_places_wherever_it_begins() {
         let extent = extent(8, 64);
         for start in [0, 4, 9] {
             let wanted = start * MIB..1024 * MIB;

@@ -109,7 +109,7 @@ fn a_page_that_is_read_again_survives_a_scan() {
 }
 
 #[test]
-fn pages_that_readers_hold_are_not_given_up_and_their_lack_is_an_answer() {
+fn while_readers_hold_every_page_none_is_evicted_or_allocated() {
     let memory = memory(4, 0.0);
     let mut held = Vec::new();
     for number in 0..16 {
@@ -290,7 +290,7 @@ fn a_scan_takes_no_tenant_below_its_share_of_memory() {
 }
 
 #[test]
-fn a_page_that_two_use_counts_once_and_stays_when_the_first_leaves() {
+fn a_shared_page_counts_once_and_stays_when_one_tenant_leaves() {
     let (memory, tenants) = shared_memory();
     let [first, second] = ["first", "second"].map(|name| tenant(&tenants, name, 0));
     (0..2).for_each(|number| assert!(fill_for(&memory, number, first)));
@@ -308,7 +308,7 @@ fn a_page_that_two_use_counts_once_and_stays_when_the_first_leaves() {
 }
 
 #[test]
-fn a_tenant_that_holds_its_share_exactly_loses_nothing_to_another() {
+fn a_tenant_exactly_at_its_share_loses_nothing_to_another() {
     let (memory, tenants) = share_memory(100);
     let [one, other] = ["one", "other"].map(|name| tenant(&tenants, name, 0));
     (0..8).for_each(|number| assert!(fill_for(&memory, number, one)));
@@ -323,7 +323,7 @@ fn a_tenant_that_holds_its_share_exactly_loses_nothing_to_another() {
 }
 
 #[test]
-fn pages_that_are_read_stay_and_cost_nobody_within_its_share_a_page() {
+fn pages_under_read_stay_and_cost_no_tenant_within_its_share() {
     let (memory, tenants) = share_memory(100);
     let [reader, victim, scan] = ["reader", "victim", "scan"].map(|name| tenant(&tenants, name, 0));
     (0..4).for_each(|number| assert!(fill_for(&memory, number, victim)));

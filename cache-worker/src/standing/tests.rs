@@ -91,7 +91,7 @@ fn without_a_map_nothing_is_answered() {
 }
 
 #[test]
-fn in_a_first_map_a_home_begins_to_know_when_it_comes_into_force() {
+fn a_home_of_a_first_map_knows_from_the_moment_it_is_in_force() {
     let (standing, alone) = (leased(), map(1, &["a"]));
     activate(&standing, &alone, None, &[], at(10));
     assert_eq!(standing.to_answer(Epoch(1), HashSlot(7), at(12)), Ok(seconds(2)));
@@ -103,7 +103,7 @@ fn in_a_first_map_a_home_begins_to_know_when_it_comes_into_force() {
 }
 
 #[test]
-fn a_home_that_stays_one_keeps_what_it_knows_and_a_new_one_begins() {
+fn a_home_that_stays_keeps_its_knowledge_and_a_new_one_begins() {
     let (standing, both, alone) = (leased(), map(1, &["a", "b"]), map(2, &["a"]));
     let (kept, gained) = (slot(&both, "a", &alone, "a"), slot(&both, "b", &alone, "a"));
     activate(&standing, &both, None, &[], at(10));
@@ -116,7 +116,7 @@ fn a_home_that_stays_one_keeps_what_it_knows_and_a_new_one_begins() {
 }
 
 #[test]
-fn slots_of_who_could_not_hand_over_are_asked_until_its_writes_are_over() {
+fn slots_without_a_handover_ask_the_ufs_until_old_writes_end() {
     let (standing, both, alone) = (leased(), map(1, &["a", "b"]), map(2, &["a"]));
     let gained = slot(&both, "b", &alone, "a");
     activate(&standing, &both, None, &[], at(10));
@@ -164,7 +164,7 @@ fn the_same_map_again_changes_nothing() {
 }
 
 #[test]
-fn without_a_lease_the_ufs_is_asked_and_writes_are_noted_for_a_while() {
+fn without_a_lease_a_home_asks_the_ufs_and_notes_writes_a_while() {
     let (standing, alone) = (WorkerStanding::new_coordinated(), map(1, &["a"]));
     activate(&standing, &alone, None, &[], at(10));
     coordinated(&standing).set_lease(at(20), at(40));
@@ -180,7 +180,7 @@ fn without_a_lease_the_ufs_is_asked_and_writes_are_noted_for_a_while() {
 }
 
 #[test]
-fn what_a_silent_home_did_not_tell_is_not_told_by_the_next_one_either() {
+fn the_uncertainty_of_a_silent_home_passes_to_each_next_home() {
     let (standing, both, alone) = (leased(), map(1, &["a", "b"]), map(2, &["a"]));
     activate(&standing, &both, None, &[], at(10));
     assert_eq!(coordinated(&standing).uncertain_for(at(10)), Duration::ZERO);
@@ -197,7 +197,7 @@ fn what_a_silent_home_did_not_tell_is_not_told_by_the_next_one_either() {
 }
 
 #[test]
-fn a_process_that_is_started_again_under_its_map_does_not_know_the_writes_of_the_one_before() {
+fn a_restarted_process_does_not_know_the_writes_of_the_last_one() {
     let (alone, before) = (map(2, &["a"]), map(1, &["b"]));
     for former in [None, Some(&before)] {
         let standing = leased();
@@ -226,7 +226,7 @@ fn who_resumes_knows_as_much_as_the_process_before() {
 }
 
 #[test]
-fn who_hears_of_the_same_cluster_from_new_leaders_stays_what_it_was() {
+fn the_same_cluster_told_by_a_new_leader_changes_no_standing() {
     let (standing, both, alone) = (leased(), map(1, &["a", "b"]), map(2, &["a"]));
     let kept = slot(&both, "a", &alone, "a");
     activate(&standing, &both, None, &[], at(10));
@@ -237,7 +237,7 @@ fn who_hears_of_the_same_cluster_from_new_leaders_stays_what_it_was() {
 }
 
 #[test]
-fn a_map_that_comes_after_none_although_there_were_some_makes_all_uncertain() {
+fn a_map_without_its_predecessor_makes_all_slots_uncertain() {
     let standing = leased();
     activate(&standing, &map(1, &["a"]), None, &[], at(10));
     activate(&standing, &map(9, &["a"]), None, &[], at(20));

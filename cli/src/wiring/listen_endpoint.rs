@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_device_that_is_not_there_is_an_error_that_names_it_and_its_setting() {
+    async fn a_missing_device_is_an_error_that_names_it_and_its_setting() {
         let error = format!("{:#}", place(Some("ib77")).open_listener().unwrap_err());
         for part in ["ib77", "ip link", "gateway.bind_device", "No such device"] {
             assert!(error.contains(part), "{error}");

@@ -112,7 +112,7 @@ fn who_leads_again_knows_nothing_of_its_time_before() {
 }
 
 #[test]
-fn what_was_done_in_a_long_silence_is_no_peak_and_its_gauges_end() {
+fn a_long_silence_makes_no_peak_and_its_gauges_end() {
     let mut board = board();
     let gauges = ActivityGauges { fills_running: 7, ..ActivityGauges::default() };
     board.record_report("", NodeActivity { gauges, ..report("a", 1, 5) }, seconds(100)).unwrap();
@@ -209,7 +209,7 @@ fn nobody_misses_a_process_that_was_started_again() {
 }
 
 #[test]
-fn a_report_that_comes_again_counts_no_more_even_after_a_goodbye() {
+fn a_repeated_report_counts_no_more_even_after_a_goodbye() {
     let mut board = board();
     let old = report("a", 1, 5);
     board.record_report("", old.clone(), seconds(100)).unwrap();

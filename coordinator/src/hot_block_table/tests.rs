@@ -82,7 +82,7 @@ fn a_block_has_no_more_workers_than_there_are() {
 }
 
 #[test]
-fn workers_are_taken_away_slowly_and_only_where_it_would_not_bring_them_back() {
+fn a_block_loses_workers_slowly_and_only_where_fewer_suffice() {
     let mut hot = heard();
     let mut now = 10;
     let mut serve = |hot: &mut HotBlockTable, mebibytes: u64, for_seconds: u64| {
@@ -166,7 +166,7 @@ fn the_list_is_bounded_and_has_the_hottest() {
 }
 
 #[test]
-fn a_new_leader_listens_before_it_speaks_and_then_says_something_of_its_own() {
+fn a_new_leader_listens_before_it_publishes_a_list_of_its_own() {
     let mut hot = HotBlockTable::new(settings(), RENEWED, seconds(100));
     hot.record_report(&id("a"), vec![block("k", 150)], seconds(101));
     assert_eq!(hot.weigh_reports(8, seconds(101)), None);
@@ -182,7 +182,7 @@ fn a_new_leader_listens_before_it_speaks_and_then_says_something_of_its_own() {
 }
 
 #[test]
-fn with_one_worker_a_block_nothing_is_wished_and_what_was_hot_is_taken_back_once() {
+fn with_one_worker_a_block_reports_are_off_and_heat_is_cleared() {
     let off = CoordinatorHotSettings { workers_max: 1, ..settings() };
     assert_eq!(HotBlockTable::report_wish(&off), None);
     assert_eq!(HotBlockTable::report_wish(&settings()).unwrap().rate_min, 100 * MIB / 8);

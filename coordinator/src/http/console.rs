@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_connections_of_the_own_host_are_private_in_either_family() {
+    fn plain_loopback_connections_are_private_over_ipv4_and_ipv6() {
         for (address, is_own) in [
             ("127.0.0.1", true),
             ("::1", true),

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn while_a_write_waits_for_the_disk_reads_go_on_and_no_leader_comes() {
+    async fn reads_go_on_and_no_leader_comes_while_a_write_hangs() {
         let folder = tempfile::tempdir().unwrap();
         let store = FileStore::open_folder(folder.path()).unwrap();
         let put =

@@ -249,7 +249,7 @@ async fn without_a_certificate_of_the_cluster_nothing_is_answered() {
 }
 
 #[tokio::test]
-async fn on_the_way_to_certificates_both_kinds_of_connections_are_taken() {
+async fn during_the_move_to_certificates_plain_connections_work_too() {
     let stage = Stage::start(true).await;
     let plain_url = stage.running.url.replace("https://", "http://");
     let plain = stage.client_with(None, &plain_url);

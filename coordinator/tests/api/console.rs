@@ -195,7 +195,7 @@ async fn whoever_signs_in_or_out_or_fails_to_stands_in_the_audit_log() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_tries_too_often_waits_and_nothing_of_its_forms_is_read() {
+async fn an_address_that_tries_too_often_waits_with_its_forms_unread() {
     let folder = tempfile::tempdir().unwrap();
     let running = start_console(&folder).await;
     let mut refused = 0;
@@ -284,7 +284,7 @@ async fn figures_are_taken_of_whom_they_are_and_only_with_a_console() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_browser_without_a_certificate_reaches_the_sign_in_and_nothing_else() {
+async fn a_browser_without_a_certificate_reaches_only_the_sign_in() {
     let (issuer, folder) = (TestIssuer::new(), tempfile::tempdir().unwrap());
     let running = start_console_with(&folder, &["alice", "bob"], |options| {
         options.tls = Some(node_tls(&issuer, &folder, "coordinator/c0"));
@@ -339,7 +339,7 @@ async fn a_browser_without_a_certificate_reaches_the_sign_in_and_nothing_else() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coordinator_that_does_not_lead_says_who_does_on_a_jobs_page() {
+async fn a_coordinator_that_follows_names_the_leader_on_a_jobs_page() {
     let folder = tempfile::tempdir().unwrap();
     let store = file_store(&folder);
     let leader = start(store.clone()).await;

@@ -10,7 +10,7 @@ use verbs3_protocol::{BlockIndex, ObjectKey, ObjectVolume};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gateways_hear_of_the_hot_blocks_that_workers_report_until_they_are_cold() {
+async fn gateways_hear_of_reported_hot_blocks_until_they_are_cold() {
     let folder = tempfile::tempdir().unwrap();
     let running = start(file_store(&folder)).await;
     let client = client(&[&running.url], secret());

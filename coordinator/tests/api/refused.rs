@@ -12,7 +12,7 @@ use super::*;
 
 /// Proofs of relays are not remembered: they would be as many as writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proof_is_good_once_but_for_questions_and_for_words_to_workers() {
+async fn a_proof_is_good_once_except_for_questions_and_relays() {
     let folder = tempfile::tempdir().unwrap();
     let running = start(file_store(&folder)).await;
     let asking = client(&[&running.url], secret());

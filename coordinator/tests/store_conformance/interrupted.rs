@@ -38,7 +38,7 @@ async fn compact(endpoint: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_goes_on_when_etcd_was_restarted_and_its_history_compacted() {
+async fn a_watch_survives_a_restart_of_etcd_and_its_compaction() {
     let etcd = etcd::start("interrupted");
     let watching = etcd::store(&etcd.endpoint, "interrupted").await;
     let writing = etcd::store(&etcd.endpoint, "interrupted").await;
@@ -65,7 +65,7 @@ async fn a_watch_goes_on_when_etcd_was_restarted_and_its_history_compacted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_whose_etcd_comes_back_is_followed_by_another_and_can_not_write() {
+async fn a_leader_is_replaced_after_etcd_returns_and_can_not_write() {
     let etcd = etcd::start("succeeded");
     let (one, other) = (
         etcd::store(&etcd.endpoint, "succeeded").await,

@@ -93,7 +93,7 @@ async fn put_within(store: &EtcdStore, value: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcd_that_wants_a_certificate_and_a_user_is_used_by_who_has_both() {
+async fn etcd_with_certificates_and_users_serves_only_who_has_both() {
     let made = certificates();
     let etcd = start("secured", &made);
     let plain = etcd::options(&etcd.endpoint, "secured");

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_says_what_it_allows_and_credentials_are_for_named_origins() {
+    fn a_rule_allows_what_it_says_and_credentials_to_named_origins() {
         let rules = CorsRuleList::from_config(vec![
             rule(&["https://a.test"], &["GET", "PUT"], &["*"]),
             rule(&["*"], &["HEAD"], &[]),

@@ -222,8 +222,9 @@ mod tests {
         assert!(!known.displace_idle());
     }
 
+    /// A busy connection is displaced, too.
     #[tokio::test(start_paused = true)]
-    async fn a_tenant_with_fewer_gets_the_place_of_one_with_more_though_all_are_busy() {
+    async fn a_tenant_with_fewer_connections_displaces_one_with_more() {
         // 30 of 32: two are left to newcomers.
         let known = KnownConnections::for_connections(32);
         let busy = |tenant| {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_of_all_three_forms_are_read_and_what_is_none_is_ignored() {
+    fn dates_of_all_three_forms_are_read_and_others_are_ignored() {
         let same = "Sun, 06 Nov 1994 08:49:37 GMT";
         assert_eq!(treat_date(same), HeaderTreatment::Plain);
         for old in ["Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {

@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn successes_are_logged_below_the_default_level_and_failures_above() {
+    fn only_failures_are_logged_at_the_default_level_or_above() {
         for (status, complete, wanted) in [
             (200, true, Level::DEBUG),
             (206, true, Level::DEBUG),

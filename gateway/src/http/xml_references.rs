@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_characters_become_references_and_nothing_else_changes() {
+    fn forbidden_characters_become_references_and_others_stay() {
         let text = |document: &str| {
             with_references(document.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap())
         };

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_lists_at_once_are_two_questions_and_none_is_older_than_its_request() {
+    async fn many_lists_share_two_questions_and_none_predates_its_request() {
         let answers = Arc::new(Semaphore::new(0));
         let store = Arc::new(GrowingStore { answers: Some(answers.clone()), ..Default::default() });
         let ufs = Ufs::new(Arc::new(SharedStore(store.clone())), UfsSettings::with_name("store"));

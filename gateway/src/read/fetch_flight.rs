@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_that_is_replaced_or_shorter_or_deleted_is_gone_and_one_that_is_forbidden_is_not() {
+    fn only_a_replaced_shortened_or_deleted_version_counts_as_gone() {
         for (status, gone) in [(404, true), (412, true), (416, true), (403, false), (503, false)] {
             let status = StatusCode::from_u16(status).unwrap_or_default();
             let answer =

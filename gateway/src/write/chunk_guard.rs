@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn unsigned_chunks_with_a_trailer_pass_with_and_without_the_last_empty_line() {
+    fn a_trailer_of_unsigned_chunks_may_lack_its_last_empty_line() {
         assert_eq!(scan(b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n", 5), Ok(()));
         assert_eq!(scan(b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n", 5), Ok(()));
     }

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_is_given_up_abandons_its_announcement_though_the_body_lives_on() {
+    async fn a_dropped_write_abandons_its_announcement_despite_its_body() {
         let homes = Arc::new(Counting::default());
         let write = write(homes.clone());
         let body = write.body_handle();

@@ -65,7 +65,7 @@ async fn a_body_of_unknown_length_is_refused() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_in_the_middle_stores_and_announces_nothing() {
+async fn a_client_that_leaves_midway_stores_and_announces_nothing() {
     let stage = Stage::start().await;
     let (head, _) = put(&[7; 1_000_000]).signed(&stage.host());
     let mut socket = TcpStream::connect(stage.address).await.unwrap();

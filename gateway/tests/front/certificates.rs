@@ -134,7 +134,7 @@ async fn ask(stream: &mut TlsStream<TcpStream>) -> String {
 }
 
 #[tokio::test]
-async fn changed_files_count_for_new_handshakes_and_a_bad_pair_changes_nothing() {
+async fn new_handshakes_use_changed_files_and_a_bad_pair_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let (first, second, third) =
@@ -185,7 +185,7 @@ async fn changed_files_count_for_new_handshakes_and_a_bad_pair_changes_nothing()
 }
 
 #[tokio::test]
-async fn http_2_is_chosen_by_alpn_and_http_1_by_clients_that_do_not_ask() {
+async fn alpn_chooses_http_2_and_clients_that_do_not_ask_get_http_1() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let files = TlsFiles {

@@ -15,8 +15,9 @@ use verbs3_ufs::{Ufs, UfsSettings};
 use crate::signing::Request;
 use crate::stage::{Stage, mount, until};
 
+/// Announced before it is visible, reported before it is acknowledged.
 #[tokio::test]
-async fn a_put_is_announced_before_it_is_visible_and_reported_before_it_is_acknowledged() {
+async fn a_put_is_announced_first_and_reported_before_its_answer() {
     let stage = Stage::start().await;
     assert_eq!(stage.put("/sets/x", b"hello").await.status, 200);
     assert_eq!(stage.told(), ["announce team/a/x visible=false", "report team/a/x Done"]);
@@ -58,7 +59,7 @@ async fn deletes_copies_tags_and_batches_announce_their_keys() {
 }
 
 #[tokio::test]
-async fn the_answer_says_when_a_home_was_told_by_way_of_the_coordinators() {
+async fn the_answer_says_when_a_home_was_told_by_coordinators() {
     let stage = Stage::start().await;
     let answer = stage.put("/data/around", b"hello").await;
     assert_eq!((answer.status, &answer.headers["x-verbs3-home"][..]), (200, "relayed"));
@@ -96,7 +97,7 @@ async fn a_ttl_mount_writes_without_its_home() {
 
 /// Bucket `apart` is cached under its own name, which the wildcard gives it.
 #[tokio::test]
-async fn a_write_through_an_uncached_mount_is_announced_to_readers_of_others() {
+async fn a_write_through_an_uncached_mount_is_announced_to_others() {
     let stage = Stage::start_with(|setup| setup.open = true).await;
     assert_eq!(stage.put("/raw/x", b"hello").await.status, 200);
     assert_eq!(stage.told(), ["announce x visible=false", "report x Done"]);
@@ -111,7 +112,7 @@ async fn a_write_through_an_uncached_mount_is_announced_to_readers_of_others() {
 
 /// Another gateway may cache what this one does not.
 #[tokio::test]
-async fn a_write_through_the_only_mount_of_a_volume_is_announced_though_uncached() {
+async fn a_write_through_a_volumes_only_uncached_mount_is_announced() {
     let stage = Stage::start().await;
     assert_eq!(stage.put("/raw/x", b"hello").await.status, 200);
     assert_eq!(stage.told(), ["announce x visible=false", "report x Done"]);
@@ -149,7 +150,7 @@ async fn a_refused_write_is_reported_and_its_refusal_told() {
 }
 
 #[tokio::test]
-async fn what_a_listing_shows_is_told_to_the_homes_under_the_ufss_names() {
+async fn a_listing_is_reported_to_homes_under_the_names_of_the_ufs() {
     let stage = Stage::start().await;
     stage.put("/sets/a%20b", b"hello").await;
     stage.put("/sets/dir/x", b"more bytes").await;
@@ -169,7 +170,7 @@ async fn what_a_listing_shows_is_told_to_the_homes_under_the_ufss_names() {
 }
 
 #[tokio::test]
-async fn a_listing_of_an_uncached_mount_is_told_and_one_of_nothing_is_not() {
+async fn an_uncached_mounts_listing_is_reported_unless_it_is_empty() {
     let stage = Stage::start().await;
     stage.put("/raw/x", b"hello").await;
     stage.homes.told.lock().clear();

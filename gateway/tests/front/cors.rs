@@ -124,7 +124,7 @@ fn of(origin: &'static str, method: &'static str) -> [(&'static str, &'static st
 }
 
 #[tokio::test]
-async fn a_preflight_is_answered_from_the_stores_configuration_without_a_signature() {
+async fn a_preflight_without_a_signature_gets_the_stores_rules() {
     let (stage, _store) = stage(Some(vec![rule(PAGE, "PUT"), rule("*", "GET")])).await;
     for (host, path) in [("h", "/web/k"), ("h", "/web"), ("h", "/part/k"), ("web.s3.test", "/k")] {
         let asked = [
@@ -208,8 +208,7 @@ async fn answers_and_errors_alike_say_which_page_may_read_them() {
 }
 
 #[tokio::test]
-async fn a_configuration_is_asked_for_once_for_all_and_a_change_through_the_gateway_counts_at_once()
-{
+async fn cors_rules_are_fetched_once_and_a_change_counts_at_once() {
     let (stage, store) = stage(Some(vec![rule(PAGE, "PUT")])).await;
     let asked = of(PAGE, "PUT");
     let all = (0..20).map(|_| preflight(&stage, "h", "/web/k", &asked));
@@ -225,9 +224,9 @@ async fn a_configuration_is_asked_for_once_for_all_and_a_change_through_the_gate
     assert_eq!(preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await.status, 200);
 }
 
+/// Other answers lack nothing but their CORS headers.
 #[tokio::test]
-async fn a_store_that_can_not_be_asked_is_told_to_preflights_and_costs_answers_their_headers_alone()
-{
+async fn a_store_without_an_answer_fails_preflights_and_no_requests() {
     let (stage, store) = stage(Some(vec![rule("*", "GET")])).await;
     store.broken.store(true, Ordering::SeqCst);
     let answer = preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await;

@@ -86,7 +86,7 @@ async fn an_error_of_the_ufs_is_passed_on_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_renamed_mount_passes_code_message_status_and_headers_on_but_no_names() {
+async fn a_renamed_mount_passes_on_an_error_without_its_names() {
     let stage = stage().await;
     let answer = stage.send(&Request::new("GET", "/other/k").query("acl="), b"").await;
     assert_eq!(answer.error(), (418, "OddCode".to_owned()));
@@ -112,7 +112,7 @@ async fn a_silent_ufs_is_a_503_that_shows_no_address() {
 
 /// Clients try 500, 502, 503 and 504 again, by themselves.
 #[tokio::test]
-async fn an_answer_of_the_ufs_that_is_not_s3s_is_a_501_that_nobody_tries_again() {
+async fn an_answer_that_is_not_of_s3_is_a_501_that_nobody_retries() {
     let stage = stage().await;
     for mount in ["same", "other"] {
         let answer = stage

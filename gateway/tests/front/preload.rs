@@ -123,7 +123,7 @@ async fn a_key_of_that_path_in_a_bucket_is_a_key() {
 }
 
 #[tokio::test]
-async fn without_coordinators_and_beyond_the_bounds_the_answer_says_why() {
+async fn without_coordinators_or_beyond_bounds_the_answer_says_why() {
     let stage = stage_with(None).await;
     let answer = stage.send(&post(JOB), JOB.as_bytes()).await;
     assert!(answer.status == 501 && reason(&answer).contains("coordinators"), "{answer:?}");

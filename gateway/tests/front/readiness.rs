@@ -52,7 +52,7 @@ fn unheard_socket() -> TcpSocket {
 }
 
 #[tokio::test]
-async fn a_store_that_nobody_can_reach_is_named_until_it_answers_even_with_an_error() {
+async fn an_unreachable_store_is_named_until_it_answers_even_an_error() {
     let socket = unheard_socket();
     let ufs = store_at("far", socket.local_addr().unwrap(), |_| {}).await;
     let (_stage, admin) = gateway_before(ufs, Duration::ZERO).await;
@@ -99,7 +99,7 @@ async fn a_store_that_takes_requests_and_never_answers_is_silent_too() {
 }
 
 #[tokio::test]
-async fn a_gateway_is_unready_without_its_store_where_the_settings_say_so() {
+async fn a_gateway_without_its_store_is_unready_if_settings_say_so() {
     let socket = unheard_socket();
     let ufs = store_at("away", socket.local_addr().unwrap(), |_| {}).await;
     let (_stage, admin) = gateway_before(ufs, Duration::from_millis(1)).await;

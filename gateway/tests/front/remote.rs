@@ -66,7 +66,7 @@ async fn bodies_of_all_sizes_arrive_and_come_back() {
 }
 
 #[tokio::test]
-async fn a_batch_that_is_slowed_down_as_a_whole_leaves_no_key_uncertain() {
+async fn a_batch_slowed_down_as_a_whole_leaves_no_key_uncertain() {
     let (front, _behind) =
         stages_with(|setup| setup.settings.limits.requests_in_flight_max = 0).await;
     let document = b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>";
@@ -84,7 +84,7 @@ async fn a_batch_that_is_slowed_down_as_a_whole_leaves_no_key_uncertain() {
 }
 
 #[tokio::test]
-async fn a_broken_promise_cuts_the_connection_and_leaves_nothing_behind() {
+async fn a_wrong_checksum_cuts_the_connection_and_leaves_nothing() {
     let (front, behind) = stages().await;
     for bytes in [1, 5, 3_000_000] {
         let body = vec![7; bytes];

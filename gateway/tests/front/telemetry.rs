@@ -157,7 +157,7 @@ fn value(stage: &Stage, name: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn a_request_is_told_as_a_part_of_its_clients_trace_and_the_store_as_a_part_of_it() {
+async fn a_clients_trace_contains_the_request_and_the_stores_part() {
     let (front, behind) = remote::stages().await;
     let receiver = Receiver::start().await;
     let (ours, theirs) =
@@ -234,8 +234,9 @@ async fn a_receiver_that_refuses_for_a_while_is_told_later() {
     telemetry.shutdown().await;
 }
 
+/// What the queue has no place for is counted.
 #[tokio::test]
-async fn a_receiver_that_is_silent_costs_a_bounded_queue_a_count_and_a_bounded_end() {
+async fn a_silent_receiver_costs_a_bounded_queue_and_a_bounded_end() {
     // Takes connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();

@@ -80,7 +80,7 @@ fn bodies_are_read_whatever_their_framing() {
 }
 
 #[test]
-fn broken_answers_are_failures_of_their_kind_and_end_the_connection() {
+fn a_broken_answer_fails_by_its_kind_and_ends_the_connection() {
     for (pieces, kind) in [
         (&["HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhel"][..], "closed"),
         (&["HTTP/1.1 200 OK\r\ncontent-le"], "closed"),

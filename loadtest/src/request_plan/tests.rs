@@ -58,7 +58,7 @@ fn a_run_can_be_repeated_and_rounds_differ() {
 }
 
 #[test]
-fn an_epoch_reads_every_object_once_and_fresh_objects_are_not_read_twice() {
+fn an_epoch_reads_each_object_once_and_no_fresh_object_twice() {
     let again = scenario("pattern = \"shuffle\"", "");
     let plan = BenchRequestPlan::new(&again, BenchRound::Measured(0));
     let epoch = |epoch: u64| -> Vec<u64> {
@@ -106,7 +106,7 @@ fn shards_are_read_from_start_to_end_by_one_stream_each() {
 }
 
 #[test]
-fn a_scan_reads_the_footer_first_and_then_chunks_of_the_chosen_columns() {
+fn a_scan_reads_the_footer_and_then_chunks_of_chosen_columns() {
     let scenario = scenario(
         "pattern = \"parquet\"\nfooter_bytes = \"16KiB\"\nrow_groups = 3\ncolumns = \
         10\ncolumns_read = 2",
@@ -135,7 +135,7 @@ fn a_scan_reads_the_footer_first_and_then_chunks_of_the_chosen_columns() {
 }
 
 #[test]
-fn writers_have_keys_of_their_own_and_every_write_is_another_version() {
+fn each_writer_has_its_own_keys_and_each_write_its_own_version() {
     let scenario = scenario("pattern = \"write\"\nread_back = true", "");
     let plan = BenchRequestPlan::new(&scenario, BenchRound::Measured(0));
     let mut versions = HashSet::new();

@@ -82,7 +82,7 @@ async fn every_answer_waits_for_its_first_byte_and_only_for_that() {
 }
 
 #[tokio::test]
-async fn connections_share_the_bandwidth_and_each_has_a_bound_of_its_own() {
+async fn connections_share_the_bandwidth_and_each_has_its_own_bound() {
     let megabyte = 1_000_000;
     for (shape, seconds) in [
         (StoreProxyShape { bandwidth: Some(4_000_000), ..FREE }, 2.0 / 4.0),

@@ -22,7 +22,7 @@ fn allocate_bytes(pool: &mut ArenaCellPool, bytes: usize) -> Option<CellLocation
 }
 
 #[test]
-fn objects_of_100_kb_waste_at_most_15_percent_including_extent_tails() {
+fn objects_of_100_kb_waste_15_percent_at_most_with_extent_tails() {
     for object in [100_000usize, 100 << 10] {
         let mut pool = make_pool(32);
         let mut asked = 0u64;

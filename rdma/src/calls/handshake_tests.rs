@@ -80,7 +80,7 @@ async fn keys_of_handshake(requester: &str, server: &str) -> [Option<[u8; 32]>; 
 }
 
 #[tokio::test]
-async fn both_sides_of_one_handshake_have_one_key_and_no_other_handshake_has_it() {
+async fn both_sides_of_a_handshake_share_a_key_that_no_other_has() {
     let [one, same] = keys_of_handshake("s", "s").await;
     assert!(one.is_some() && one == same);
     let [again, _] = keys_of_handshake("s", "s").await;

@@ -114,7 +114,7 @@ fn placed() -> FrameHeader {
 }
 
 #[tokio::test]
-async fn old_bytes_of_a_landing_that_was_not_described_are_never_shown() {
+async fn old_bytes_of_an_undescribed_landing_are_never_shown() {
     let connection = connection(false, placed());
     let mut call = connection.start_call(Bytes::new(), Some(landing()));
     let error = call.next().await.unwrap_err();

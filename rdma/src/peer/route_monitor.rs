@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_for_the_worse_is_told_once_and_names_the_way_that_was_left() {
+    fn a_change_for_the_worse_is_told_once_and_names_the_way_left() {
         let mut route = RouteMonitor::default();
         route.set_best_kind(Shm);
         assert_eq!(told(&mut route, Shm), None);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_reached_over_less_than_both_have_is_told_at_the_first_call() {
+    fn the_first_call_over_less_than_both_sides_have_is_told() {
         let mut route = RouteMonitor::default();
         route.set_best_kind(Verbs);
         assert_eq!(told(&mut route, Tcp), Some(Verbs));

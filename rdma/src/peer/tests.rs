@@ -38,7 +38,7 @@ async fn the_first_calls_share_one_upgrade() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_rail_connects_to_its_own_of_the_peer_and_those_without_to_the_first_again() {
+async fn each_rail_connects_to_its_peer_rail_or_else_to_the_first() {
     let bed = Bed::with_peer_rails(3, 2, false, PeerOptions::default());
     bed.ask().await.unwrap();
     settle().await;
@@ -122,7 +122,7 @@ async fn crowded_rails_get_company_up_to_the_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn over_the_cap_calls_go_over_tcp_and_a_place_that_comes_free_is_taken() {
+async fn over_the_cap_calls_use_tcp_and_later_take_a_free_place() {
     let cap = QueuePairs::new(1);
     let options = || PeerOptions { queue_pairs: cap.clone(), ..PeerOptions::default() };
     let (first, second) = (Bed::new(2, false, options()), Bed::new(1, false, options()));
@@ -142,7 +142,7 @@ async fn over_the_cap_calls_go_over_tcp_and_a_place_that_comes_free_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_connections_of_every_way_are_closed_and_their_places_given_back() {
+async fn idle_connections_of_every_way_close_and_free_their_places() {
     let cap = QueuePairs::new(1);
     let bed =
         Bed::new(1, false, PeerOptions { queue_pairs: cap.clone(), ..PeerOptions::default() });

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn three_errors_in_the_window_bring_a_rest_and_fewer_only_a_pause() {
+    fn three_errors_in_a_window_cause_a_rest_and_fewer_a_pause() {
         let (mut rest, t0) = (WayRestTracker::new(PeerSettings::default()), Instant::now());
         assert_eq!(rest.record_failure(t0, 0.0), None);
         assert!(!rest.may_try(t0) && rest.may_try(at(t0, 1)) && !rest.is_resting());

@@ -147,7 +147,7 @@ mod tests {
     /// A killed gateway's last releases were read after its end was seen, and warned of as a breach
     /// of the protocol.
     #[test]
-    fn a_release_is_an_offence_where_there_is_no_such_pin_but_not_after_the_end() {
+    fn a_release_of_no_pin_is_an_offence_but_not_after_the_end() {
         let pins = ShmPinRegistry::new(PinQuota { pins_max: 4096, bytes_max: 256 << 20 });
         let pin = u64::from(pins.pin_data(vec![Bytes::from_static(b"bytes")], 5).unwrap());
         assert!(pins.release_pin(pin) && !pins.release_pin(pin));

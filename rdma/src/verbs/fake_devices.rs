@@ -178,7 +178,7 @@ async fn fake_port_that_goes_down_takes_its_rail_out_until_it_is_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
-async fn fake_device_that_fails_ends_its_connections_and_is_opened_anew() {
+async fn fake_device_that_fails_ends_connections_and_opens_anew() {
     let address: IpAddr = "127.0.0.22".parse().unwrap();
     let rail = TestRail::open_at(address.into()).await;
     let connection = rail.assert_works().await;

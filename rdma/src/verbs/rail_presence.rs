@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_rail_that_stays_away_is_tried_ever_more_seldom_up_to_the_bound() {
+    async fn an_absent_rail_is_tried_ever_more_seldom_up_to_the_bound() {
         let (mut presence, up) = presence(70, Duration::from_secs(60));
         let mut pauses = Vec::new();
         for _ in 0..10 {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flapping_device_is_damped_and_one_that_was_well_for_long_is_not() {
+    async fn a_flapping_device_is_damped_and_a_long_healthy_one_is_not() {
         let (mut presence, up) = presence(71, Duration::from_secs(60));
         presence.record_open(&rail());
         assert_eq!(up.get(), 1);

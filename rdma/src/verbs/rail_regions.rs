@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn regions_are_whole_extents_and_no_longer_than_the_device_allows() {
+    fn regions_are_whole_extents_within_the_limit_of_the_device() {
         let extent = 2 << 20;
         assert_eq!(region_stride(8 << 20, extent, u64::MAX), 8 << 20);
         assert_eq!(region_stride(8 << 20, extent, 5 << 20), 4 << 20);

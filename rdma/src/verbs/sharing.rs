@@ -94,7 +94,7 @@ async fn with_deadline<T>(what: impl Future<Output = T>) -> T {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-async fn connections_share_buffers_and_those_for_which_there_is_no_room_have_rings() {
+async fn connections_share_buffers_and_those_without_room_have_rings() {
     with_deadline(async {
         let (server, memory) = (start_server().await, test_arena());
         let transport =
@@ -183,7 +183,7 @@ async fn buffers_of_connections_that_end_in_the_middle_come_back() {
 /// Shows that anybody who reaches the port can connect and fail at the handshake repeatedly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-async fn connections_that_never_prove_the_secret_leave_buffers_for_others() {
+async fn unproven_connections_leave_buffers_for_others() {
     with_deadline(async {
         let (server, memory) = (start_server().await, test_arena());
         let to = server.local_addr().unwrap();

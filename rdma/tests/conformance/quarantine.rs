@@ -64,7 +64,7 @@ async fn copy_a_late_reply_does_not_touch_a_reused_landing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copy_a_part_in_flight_at_the_cancel_arrives_before_the_acknowledgement() {
+async fn copy_a_part_in_flight_at_a_cancel_arrives_before_its_answer() {
     within_deadline(async {
         let faults = InProcessFaults::without_faults().hold_deliveries();
         let handle = faults.fault_handle();

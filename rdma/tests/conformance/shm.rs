@@ -235,7 +235,7 @@ async fn short_replies_and_those_of_the_heap_are_copied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_whose_memory_is_still_mapped_count_as_connections() {
+async fn connections_with_memory_still_mapped_count_as_connections() {
     within_deadline(async {
         let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
         let mut options = shm_server_options();
@@ -310,7 +310,7 @@ async fn all_connections_to_a_worker_share_one_mapping_of_its_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_of_this_host_is_reached_over_shared_memory_and_over_tcp_when_that_is_gone() {
+async fn a_local_peer_is_reached_over_shared_memory_or_else_over_tcp() {
     within_deadline(async {
         let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
         let (options, service) = (shm_server_options(), pages(&owner));

@@ -213,7 +213,7 @@ async fn descriptors_outside_the_memory_cut_the_worker_off() {
 }
 
 #[tokio::test]
-async fn descriptors_that_are_not_what_the_header_says_cut_the_worker_off() {
+async fn descriptors_that_contradict_their_header_cut_the_worker_off() {
     requester_cuts(|id| vec![handed(id, 11, &[segment(0, 10, 1)])]).await;
     requester_cuts(|id| vec![handed(id, 9, &[segment(0, 10, 1)])]).await;
     requester_cuts(|id| vec![handed(id, 0, &[segment(0, 10, 1)])]).await;
@@ -376,7 +376,7 @@ async fn server_cuts(lie: impl Fn(u32) -> Vec<RawHeader>) {
 }
 
 #[tokio::test]
-async fn requesters_that_break_the_rules_are_cut_off_and_keep_their_pins() {
+async fn requesters_that_break_rules_are_cut_off_and_keep_their_pins() {
     let release = |pin: u32| raw::header(Kind::Release, pin.into());
     server_cuts(|pin| vec![release(pin + 1)]).await;
     server_cuts(|pin| vec![release(pin), release(pin)]).await;

@@ -348,7 +348,7 @@ async fn a_requester_that_does_not_read_makes_the_server_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_requester_that_cancels_without_reading_is_not_queued_for_without_bound() {
+async fn answers_to_a_requester_that_never_reads_are_bounded() {
     within_deadline(async {
         let server = serve(silent(), server_options()).await;
         let mut end = raw_client(server.local_addr()).await;

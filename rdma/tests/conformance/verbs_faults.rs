@@ -247,7 +247,7 @@ async fn path_mtu_is_the_smaller_bound_of_both_sides() {
 /// device back within it; this test does not show that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-async fn device_removal_ends_its_connections_and_gives_their_landings_back() {
+async fn device_removal_ends_connections_and_returns_their_landings() {
     within_deadline(async {
         let server = mebibytes().await;
         let arena = arena(4);

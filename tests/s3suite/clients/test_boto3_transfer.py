@@ -62,7 +62,7 @@ def test_an_overwritten_large_object_is_never_half_old(writer, reader, bucket):
         assert download(into, bucket, "large") == data
 
 
-def test_readers_during_an_overwrite_see_one_version_or_the_other(writer, reader, bucket):
+def test_readers_of_an_overwrite_see_one_version_or_the_other(writer, reader, bucket):
     versions = [made(5 * MIB, f"version {number}") for number in range(6)]
     known = {hashlib.sha256(data).digest(): number for number, data in enumerate(versions)}
     out = boto(writer)

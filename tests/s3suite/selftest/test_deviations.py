@@ -16,7 +16,7 @@ def checker(monkeypatch, via: str, of_gateway: bool) -> Checker:
     ("", False, 206, True), ("", False, 200, False), ("", False, 500, False),
     ("gateway", False, 206, True), ("gateway", False, 200, True), ("gateway", False, 500, False),
     ("gateway", True, 206, True), ("gateway", True, 200, False), ("gateway", True, 500, False)])
-def test_the_observed_value_passes_and_s3s_own_only_in_place_of_the_stores(monkeypatch, via, of_gateway, value, passes):
+def test_s3s_own_value_passes_only_in_place_of_the_stores(monkeypatch, via, of_gateway, value, passes):
     held = checker(monkeypatch, via, of_gateway)
     if passes:
         held.check("status", value, 200)

@@ -40,7 +40,7 @@ fn history(seed: u64) -> Summary {
 }
 
 #[test]
-fn in_hundreds_of_histories_nobody_reads_less_than_was_acknowledged() {
+fn hundreds_of_histories_read_no_less_than_was_acknowledged() {
     let (first, rounds) = (seed::from_environment(), seed::rounds(ROUNDS));
     let next = AtomicUsize::new(0);
     let lane = || {

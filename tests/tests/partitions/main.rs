@@ -90,8 +90,8 @@ async fn write_version(gateway: &Gateway, bucket: &str, key: &str, version: u64)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "makes networks: stage cluster of verbs3-test"]
-async fn a_gateway_that_is_cut_from_a_worker_writes_by_way_of_the_coordinators() {
-    if !hosts::alone("a_gateway_that_is_cut_from_a_worker_writes_by_way_of_the_coordinators") {
+async fn a_gateway_cut_from_a_worker_writes_through_the_coordinators() {
+    if !hosts::alone("a_gateway_cut_from_a_worker_writes_through_the_coordinators") {
         return;
     }
     let seed = seed::from_environment();

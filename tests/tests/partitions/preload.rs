@@ -123,10 +123,8 @@ fn is_complete(output: &Output) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "makes networks: stage cluster of verbs3-test"]
-async fn a_job_ends_complete_though_leader_worker_and_etcd_die_in_the_middle_of_it() {
-    if !hosts::alone(
-        "preload::a_job_ends_complete_though_leader_worker_and_etcd_die_in_the_middle_of_it",
-    ) {
+async fn a_job_completes_though_leader_worker_and_etcd_die_midway() {
+    if !hosts::alone("preload::a_job_completes_though_leader_worker_and_etcd_die_midway") {
         return;
     }
     let mut cluster =

@@ -160,7 +160,7 @@ fn a_head_keeps_weak_and_missing_etags_as_they_are() {
 
 proptest! {
     #[test]
-    fn any_content_range_is_parsed_or_refused_but_never_past_its_total(text in "bytes \
+    fn any_content_range_is_parsed_within_its_total_or_refused(text in "bytes \
         [0-9]{1,20}-[0-9]{1,20}/[0-9*]{1,20}|\\PC*") {
         if let Ok((first, last, total)) = parse_content_range(&text) {
             prop_assert!(first <= last && last < total);

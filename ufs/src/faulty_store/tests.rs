@@ -117,7 +117,7 @@ async fn whatever_fails_a_read_gives_the_right_bytes_or_an_error() {
 }
 
 #[tokio::test]
-async fn a_write_whose_answer_is_lost_took_effect_and_one_that_is_refused_did_not() {
+async fn a_write_takes_effect_if_its_answer_is_lost_not_if_refused() {
     let bench = bench(FaultInjector::default()).await;
     let delete = || {
         let input =

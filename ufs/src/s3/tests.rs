@@ -29,7 +29,7 @@ async fn endpoints_that_can_not_work_are_refused() {
 }
 
 #[tokio::test]
-async fn certificates_that_can_not_be_read_are_refused_and_do_not_panic() {
+async fn unreadable_certificates_are_refused_without_a_panic() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let with = |path: &std::path::Path| UfsSettings {
         ca_file: Some(path.to_owned()),

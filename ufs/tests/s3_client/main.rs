@@ -177,7 +177,7 @@ async fn a_write_is_sent_once_whatever_happens() {
 }
 
 #[tokio::test]
-async fn a_checksum_that_is_asked_for_is_sent_after_the_body_unless_switched_off() {
+async fn a_wanted_checksum_is_sent_after_the_body_unless_switched_off() {
     let mut raw = Raw::saying(vec![answer("200 OK", "etag: \"e\"\r\n", ""); 3]).await;
     let with_checksum = |value: Option<&str>| {
         let mut request = put("k", text("text"), 4);
@@ -238,7 +238,7 @@ async fn part_markers_that_are_no_numbers_are_left_out() {
 // ---- trace context
 
 #[tokio::test]
-async fn trace_context_goes_to_the_store_beside_the_signature_and_stays_out_of_it() {
+async fn trace_context_goes_to_the_store_outside_the_signature() {
     let context = StoreTraceContext {
         traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().unwrap(),
         tracestate: Some("vendor=1".parse().unwrap()),

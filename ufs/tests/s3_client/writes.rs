@@ -4,7 +4,7 @@ use super::*;
 
 /// The server hangs up after half an answer; nothing more may be heard.
 #[tokio::test]
-async fn a_body_that_fails_cuts_the_connection_and_its_error_is_the_answer() {
+async fn a_body_that_fails_cuts_the_connection_and_gives_its_error() {
     let mut raw = Raw::saying(vec![answer("200 OK", "etag: \"e\"\r\n", "")]).await;
     // So long that a part is in flight before the next piece is polled.
     let long = Bytes::from(vec![7; 4 << 20]);

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_answers_under_way_counts_and_nothing_is_held_beyond_it() {
+    fn answers_under_way_count_against_the_memory_of_small_objects() {
         let (memory, metrics) = memory(1);
         let first = memory.hold_object(None, &object(1)).unwrap();
         let answer = first.read_bytes().unwrap();

@@ -68,7 +68,7 @@ async fn an_open_waits_for_the_map_that_its_worker_has_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_has_yet_to_follow_or_is_between_two_maps_is_asked_again_some_times() {
+async fn a_worker_at_another_epoch_is_asked_again_until_it_follows() {
     for before in [1, 0] {
         let own = Arc::new(AtomicU64::new(before));
         let worker = at_epoch(&own);
@@ -91,7 +91,7 @@ async fn a_worker_that_has_yet_to_follow_or_is_between_two_maps_is_asked_again_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_is_bounded_and_one_in_vain_is_the_last_under_its_map() {
+async fn a_vain_wait_is_bounded_and_the_last_one_under_its_map() {
     for stays_at in [1, 3] {
         let own = Arc::new(AtomicU64::new(stays_at));
         let worker = at_epoch(&own);
@@ -116,7 +116,7 @@ async fn the_wait_is_bounded_and_one_in_vain_is_the_last_under_its_map() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_a_map_that_never_changes_or_where_that_is_switched_off() {
+async fn nobody_waits_for_a_fixed_map_or_with_waiting_switched_off() {
     let own = Arc::new(AtomicU64::new(2));
     let worker = at_epoch(&own);
     let off = following_with(|settings| settings.map_wait = TimePeriod(Duration::ZERO));

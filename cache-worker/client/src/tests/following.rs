@@ -107,7 +107,7 @@ async fn without_a_map_writes_wait_for_one_and_then_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_meets_another_epoch_is_announced_again_under_the_next_map() {
+async fn a_write_with_an_old_epoch_is_announced_under_the_next_map() {
     let (world, tier) = (world(1), following());
     let (a, b) = (worker("a", &world), worker("b", &world));
     adopt(&tier, 1, &[&a]);
@@ -141,7 +141,7 @@ async fn a_report_counts_once_the_homes_of_the_map_in_force_have_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_home_that_vanishes_is_replaced_by_the_next_map_within_the_deadline() {
+async fn the_next_map_replaces_a_lost_home_within_the_deadline() {
     let (world, tier) = (world(1), following());
     let (a, b) = (TestWorker::new("a", silent()), worker("b", &world));
     adopt(&tier, 1, &[&a]);
@@ -156,7 +156,7 @@ async fn a_home_that_vanishes_is_replaced_by_the_next_map_within_the_deadline() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_home_without_a_lease_is_enough_only_if_every_member_stands_by_the_map() {
+async fn an_unleased_home_suffices_only_if_every_member_keeps_the_map() {
     let (world, tier) = (world(1), following());
     let (a, b) = (worker("a", &world), worker("b", &world));
     adopt(&tier, 1, &[&a, &b]);

@@ -180,7 +180,7 @@ pub(super) async fn leased_with(
 }
 
 #[tokio::test]
-async fn where_a_home_would_grant_it_is_polled_and_then_not_asked_any_more() {
+async fn a_home_that_grants_leases_is_polled_and_then_asked_no_more() {
     let home = home();
     let (tier, a) = leased(&home).await;
     for _ in 0..5 {
@@ -202,7 +202,7 @@ fn holder_of(request: &WorkerRequest) -> Option<(u64, u32)> {
 }
 
 #[tokio::test]
-async fn once_a_recall_is_acknowledged_the_home_is_asked_and_hears_how_often_it_was_not() {
+async fn after_a_recall_the_home_is_asked_and_told_of_leased_reads() {
     for all in [false, true] {
         let home = home();
         let (tier, a) = leased(&home).await;
@@ -251,7 +251,7 @@ async fn a_lease_that_is_recalled_before_it_arrives_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_lease_is_used_by_those_only_who_accept_what_it_was_granted_for() {
+async fn only_requests_within_the_terms_of_a_lease_use_it() {
     let home = home();
     let (tier, a) = leased(&home).await;
     let plain = asking(&tier, None);
@@ -290,7 +290,7 @@ async fn a_gateways_own_write_ends_its_lease_when_it_is_announced() {
 }
 
 #[tokio::test]
-async fn a_few_bytes_of_the_first_block_come_from_the_home_and_others_by_spans_alone() {
+async fn the_home_gives_few_first_bytes_and_spans_give_all_others() {
     let home = home();
     let (tier, a) = leased(&home).await;
     let from = |first, last| Some(ByteRange::From { first, last });

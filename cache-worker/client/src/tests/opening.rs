@@ -109,7 +109,7 @@ async fn an_open_gives_attributes_and_the_first_bytes_in_one_call() {
 }
 
 #[tokio::test]
-async fn ranges_without_bytes_in_the_first_block_give_attributes_alone() {
+async fn ranges_outside_the_first_block_give_attributes_alone() {
     let a = TestWorker::new("a", opens(BYTES));
     let tier = tier(&[&a]);
     for want in [
@@ -127,7 +127,7 @@ async fn ranges_without_bytes_in_the_first_block_give_attributes_alone() {
 }
 
 #[tokio::test]
-async fn an_open_that_breaks_after_its_first_part_goes_on_at_the_next_owner() {
+async fn an_open_that_breaks_after_a_part_goes_on_at_the_next_owner() {
     // Delivery 1 is the first part, 2 the second.
     let a = TestWorker::with_faults(
         "a",
@@ -185,7 +185,7 @@ async fn a_silent_home_costs_one_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_listens_hears_of_a_silent_home_and_a_lost_race_is_its_failure() {
+async fn a_silent_home_is_reported_and_each_lost_race_is_its_failure() {
     let a = TestWorker::new("a", silent());
     let tier = tier(&[&a]);
     let silence = Arc::new(OpenSilence::default());
@@ -204,7 +204,7 @@ async fn who_listens_hears_of_a_silent_home_and_a_lost_race_is_its_failure() {
 
 /// It is asked on after its silence, and its failure counts once.
 #[tokio::test(start_paused = true)]
-async fn a_home_that_is_late_is_heard_and_one_that_stays_silent_fails_once() {
+async fn a_late_home_is_heard_and_a_silent_one_fails_once() {
     let late: Script = Box::new(|request, reply| {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(1500)).await;

@@ -32,7 +32,7 @@ async fn a_span_gives_its_bytes_in_order() {
 }
 
 #[tokio::test]
-async fn a_worker_that_gives_up_in_the_middle_is_replaced_at_the_byte_where_it_stopped() {
+async fn another_worker_goes_on_at_the_byte_where_the_first_stopped() {
     let quits: Script = Box::new(|request, mut reply| {
         Box::pin(async move {
             let (start, _) = read_of(request);
@@ -129,7 +129,7 @@ async fn without_a_living_worker_the_rest_is_left_to_the_ufs() {
 }
 
 #[tokio::test]
-async fn corrupted_bytes_are_never_handed_out_and_are_forgotten_at_their_worker() {
+async fn corrupt_bytes_reach_nobody_and_their_worker_forgets_them() {
     let corrupt: Script = Box::new(|request, mut reply| {
         Box::pin(async move {
             let WorkerRequest::Read(_) = &request else {
@@ -295,7 +295,7 @@ async fn without_memory_nobody_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_rests_is_not_asked_and_is_tried_again_by_itself() {
+async fn a_resting_worker_is_not_asked_until_its_rest_is_over() {
     let a = TestWorker::with_faults(
         "a",
         InProcessFaults::without_faults().refuse_connects(1),

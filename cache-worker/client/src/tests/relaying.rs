@@ -106,7 +106,7 @@ async fn a_home_that_is_silent_is_told_by_way_of_the_coordinators() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_home_to_which_nothing_connects_is_told_by_way_of_the_coordinators() {
+async fn an_unreachable_home_is_told_through_the_coordinators() {
     let coordinators = Coordinators::saying([]);
     let tier = relaying(&coordinators, 8);
     let a = unreachable();
@@ -156,7 +156,7 @@ async fn a_home_that_is_reached_again_is_told_directly_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_coordinators_can_not_do_at_once_is_tried_until_they_can() {
+async fn a_relay_that_coordinators_can_not_do_yet_is_tried_again() {
     let away = || Err(RelayError("no coordinator leads".into()));
     let coordinators = Coordinators::saying([
         away(),
@@ -172,7 +172,7 @@ async fn what_the_coordinators_can_not_do_at_once_is_tried_until_they_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_home_that_nobody_reaches_stops_the_write_and_both_reasons_are_told() {
+async fn a_home_that_nobody_reaches_stops_the_write_with_both_reasons() {
     let coordinators = Coordinators::saying((0..1000).map(|_| Ok(NoticeRelayOutcome::Silent)));
     let tier = relaying(&coordinators, 8);
     let a = TestWorker::new("a", silent());
@@ -193,7 +193,7 @@ async fn a_home_that_nobody_reaches_stops_the_write_and_both_reasons_are_told() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_that_arrives_after_the_map_moved_is_said_again_under_the_next_one() {
+async fn a_notice_that_meets_a_newer_map_is_sent_again_under_it() {
     let wrong = WorkerRefusal { kind: RefusalKind::WrongEpoch(Epoch(0)), reason: "test".into() };
     for moved in [
         NoticeRelayOutcome::Heard(NoticeAnswer::Refused(wrong)),
@@ -236,7 +236,7 @@ async fn a_relay_that_is_under_way_ends_with_the_map() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_home_without_a_lease_is_not_enough_though_it_was_told_around() {
+async fn a_relayed_notice_to_an_unleased_home_is_not_enough() {
     let coordinators = Coordinators::saying(
         (0..1000).map(|_| Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Unleased))),
     );
@@ -261,7 +261,7 @@ async fn a_home_that_refuses_stops_the_write_by_whichever_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_report_for_which_a_home_has_no_place_is_said_again_by_whichever_way() {
+async fn a_report_without_a_place_at_its_home_is_relayed_again() {
     let busy = || {
         Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(WorkerRefusal {
             kind: RefusalKind::Busy,
@@ -349,7 +349,7 @@ async fn writes_to_a_home_that_is_gone_leave_the_way_around_to_others() {
 
 /// Gateways hold leases on its keys, for a moment yet.
 #[tokio::test(start_paused = true)]
-async fn a_report_that_the_home_can_not_acknowledge_yet_is_relayed_again() {
+async fn a_report_that_waits_for_leases_is_relayed_again() {
     let busy = WorkerRefusal { kind: RefusalKind::Busy, reason: "leases".into() };
     let coordinators = Coordinators::saying([
         Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)),

@@ -52,7 +52,7 @@ async fn reads_well(tier: &Arc<CacheTierClient>) {
 }
 
 #[tokio::test]
-async fn a_hot_block_is_read_at_all_its_workers_and_any_other_at_its_owner() {
+async fn all_workers_of_a_hot_block_serve_it_and_the_owner_any_other() {
     let workers = ["a", "b", "c"].map(|id| TestWorker::new(id, honest()));
     let tier = tier(&[&workers[0], &workers[1], &workers[2]]);
     reads_well(&tier).await;
@@ -114,7 +114,7 @@ async fn of_two_workers_the_one_with_fewer_bytes_to_send_is_asked() {
 }
 
 #[tokio::test]
-async fn what_a_replica_does_not_hold_comes_from_the_owner_from_the_byte_where_it_stopped() {
+async fn the_owner_goes_on_at_the_byte_that_a_replica_lacks() {
     for pages in [0, 2] {
         let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", lacks(pages)));
         let tier = tier(&[&a, &b]);
@@ -144,7 +144,7 @@ async fn a_replica_of_an_earlier_release_costs_a_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_says_nothing_delays_some_reads_and_is_then_left_alone() {
+async fn a_silent_replica_delays_some_reads_and_is_then_left_alone() {
     let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", silent()));
     let tier = tier(&[&a, &b]);
     heat(&tier, 2);
@@ -187,7 +187,7 @@ async fn a_list_outlives_maps_and_who_is_in_none_is_asked_nothing() {
 }
 
 #[tokio::test]
-async fn of_a_hot_first_block_the_home_gives_attributes_and_a_replica_the_bytes() {
+async fn the_home_gives_attributes_and_a_replica_the_hot_first_block() {
     let (a, b) = (TestWorker::new("a", opens(BYTES)), TestWorker::new("b", honest()));
     let tier = tier(&[&a, &b]);
     heat(&tier, 2);
@@ -227,7 +227,7 @@ async fn of_a_hot_first_block_the_home_gives_attributes_and_a_replica_the_bytes(
 
 /// A replica's open was once taken for a HEAD, whose errors have no bodies.
 #[tokio::test]
-async fn a_read_that_begins_elsewhere_than_in_the_homes_bytes_is_owed_the_body_of_an_error() {
+async fn a_read_that_begins_at_a_replica_is_owed_the_body_of_an_error() {
     let script: Script = Box::new(|request, reply| {
         let WorkerRequest::Open(open) = request else { panic!("{request:?}") };
         let body = if open.want.is_some() { b"<Error/>".to_vec() } else { vec![] };
@@ -255,7 +255,7 @@ async fn a_read_that_begins_elsewhere_than_in_the_homes_bytes_is_owed_the_body_o
 /// Its disk had the pages and could not give them; the UFS, whom a replica once asked then, had
 /// another version.
 #[tokio::test]
-async fn a_replica_that_says_the_version_is_gone_leaves_it_to_the_owner() {
+async fn a_version_gone_at_a_replica_is_for_the_owner_to_judge() {
     let (a, b) =
         (TestWorker::new("a", honest()), TestWorker::new("b", refuses(RefusalKind::VersionGone)));
     let tier = tier(&[&a, &b]);

@@ -20,7 +20,7 @@ fn breaks_at(nth: u64, script: Script) -> TestWorker {
 }
 
 #[tokio::test]
-async fn a_span_goes_on_at_the_same_worker_and_no_byte_is_asked_twice_that_was_vouched_for() {
+async fn a_broken_span_asks_the_same_worker_for_missing_bytes_alone() {
     for nth in 1..=6 {
         let (a, b) = (breaks_at(nth, honest()), TestWorker::new("b", honest()));
         let tier = tier(&[&a, &b]);
@@ -79,7 +79,7 @@ async fn a_connection_that_breaks_under_many_reads_loses_none() {
 }
 
 #[tokio::test]
-async fn an_open_is_asked_again_and_its_rest_goes_on_over_the_next_way() {
+async fn a_broken_open_is_asked_again_and_goes_on_over_the_next_way() {
     for nth in 1..=2 {
         let a = breaks_at(nth, opens(BYTES));
         let tier = tier(&[&a]);

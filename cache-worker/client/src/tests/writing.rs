@@ -88,7 +88,7 @@ async fn of_a_batch_only_the_keys_that_nobody_knows_of_stay_uncertain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_home_that_can_not_be_told_stops_the_write_and_the_others_are_freed() {
+async fn one_unreachable_home_stops_the_write_and_frees_the_others() {
     let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", silent()));
     let tier = tier(&[&a, &b]);
     let error = tier.announce_write(&volume(), &keys(100)).await.err().unwrap();
@@ -114,7 +114,7 @@ async fn a_home_that_refuses_stops_the_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_connection_is_tried_again_for_announcements_and_reports() {
+async fn announcements_and_reports_outlive_a_lost_connection() {
     let a = TestWorker::with_faults(
         "a",
         InProcessFaults::without_faults().refuse_connects(3).drop_at_event(1),
@@ -137,7 +137,7 @@ async fn a_write_that_is_dropped_is_reported_as_unknown() {
 }
 
 #[tokio::test]
-async fn an_announcement_that_is_dropped_half_way_is_reported_as_unknown() {
+async fn a_dropped_announcement_is_reported_as_unknown() {
     let a =
         TestWorker::with_faults("a", InProcessFaults::without_faults().hold_deliveries(), honest());
     let tier = tier(&[&a]);
@@ -202,7 +202,7 @@ async fn a_report_that_nobody_hears_fails_after_its_deadline() {
 
 /// A home that knows nothing of a write, and whose table is full, can't keep its key uncertain.
 #[tokio::test(start_paused = true)]
-async fn a_report_that_finds_no_place_is_said_again_until_there_is_one() {
+async fn a_report_without_a_place_is_sent_again_until_there_is_one() {
     let left = Arc::new(std::sync::atomic::AtomicU64::new(5));
     let full: Script = Box::new({
         let left = left.clone();
@@ -293,7 +293,7 @@ async fn a_listing_is_told_to_each_home_in_few_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_waits_for_no_worker_that_rests_and_not_long_for_one_that_is_silent() {
+async fn a_listing_bounds_its_wait_and_skips_workers_that_rest() {
     let a = TestWorker::new("a", silent());
     let tier = tier(&[&a]);
     for _ in 0..2 {

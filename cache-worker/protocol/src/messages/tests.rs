@@ -151,8 +151,9 @@ fn ranges_resolve_as_http_says() {
     assert_eq!(ByteRange::All.resolve_range(0), Some(0..0));
 }
 
+/// The fields are the ETag, the length and the time.
 #[test]
-fn a_listing_contradicts_another_etag_length_or_time_and_nothing_that_it_leaves_out() {
+fn a_listing_contradicts_a_field_that_differs_and_none_it_omits() {
     let version = ContentVersion { etag: "\"a\"".into(), bytes: 7, version_id: None };
     let known = HeadAttributes {
         version,

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_count_and_a_worker_that_leaves_takes_only_its_own_places() {
+    fn weights_count_and_a_lost_worker_takes_only_its_own_places() {
         let (all, without) = (map(20, 1, None), map(20, 1, Some(7)));
         let (mut heavy, mut kept, mut had) = (0u32, 0u32, 0u32);
         let slots = || (0..=u16::MAX).step_by(31);

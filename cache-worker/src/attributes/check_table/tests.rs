@@ -148,7 +148,7 @@ async fn checks_are_bounded() {
 }
 
 #[tokio::test]
-async fn an_answer_is_not_believed_where_more_was_said_than_is_remembered() {
+async fn an_answer_is_not_believed_after_more_news_than_is_remembered() {
     let (checks, _sent) = running();
     let version = |bytes| ContentVersion { etag: "\"x\"".into(), bytes, version_id: None };
     let absent = UfsAnswer { status: 404, headers: AnswerHeaders::default(), body: Vec::new() };

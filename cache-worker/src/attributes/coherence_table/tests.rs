@@ -233,7 +233,7 @@ fn an_announcement_that_does_not_fit_opens_none_of_its_keys() {
 }
 
 #[test]
-fn a_report_that_finds_no_place_voids_what_is_known_all_the_same() {
+fn a_report_without_a_place_still_invalidates_what_is_known() {
     let (coherence, now) = (coherence(16, 1), WorkerInstant::default());
     coherence.announce_write(of(&[hash(0)]), write(1), UNCERTAIN_MAX, now).unwrap();
     let known = coherence.admit_key(hash(1), now).unwrap();
@@ -279,7 +279,7 @@ fn a_key_named_twice_takes_one_place() {
 }
 
 #[test]
-fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
+fn a_write_of_unknown_outcome_stays_open_for_its_whole_time() {
     let (coherence, at) =
         (coherence(16, 2), |ms| WorkerInstant::default().saturating_add(Duration::from_millis(ms)));
     // No renewal came through, and the table is full.
@@ -302,7 +302,7 @@ fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
 }
 
 #[test]
-fn a_report_of_unknown_outcome_that_found_no_place_finds_one_later() {
+fn a_repeated_report_of_unknown_outcome_finds_a_free_place() {
     let (coherence, now) = (coherence(16, 1), WorkerInstant::default());
     let report = || {
         coherence.report_write(of(&[hash(1)]), write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now)
@@ -317,7 +317,7 @@ fn a_report_of_unknown_outcome_that_found_no_place_finds_one_later() {
 }
 
 #[test]
-fn a_write_that_was_lost_sight_of_leaves_a_doubt_and_its_end_makes_void() {
+fn an_expired_write_leaves_a_doubt_that_invalidates_at_its_end() {
     let table = coherence(8, 100);
     let at = |seconds| WorkerInstant::default().saturating_add(Duration::from_secs(seconds));
     for key in 0..2 {

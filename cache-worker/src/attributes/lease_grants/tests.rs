@@ -141,7 +141,7 @@ proptest! {
 }
 
 #[test]
-fn a_raise_between_the_judgement_and_the_grant_is_seen_by_one_of_them() {
+fn a_grant_or_the_invalidation_that_races_it_sees_the_other() {
     let grants = grants(10);
     let doubts = DoubtOptions { length: Duration::ZERO, age_max: Duration::ZERO, keys_max: 1 };
     let coherence = Arc::new(CoherenceTable::new(16, 10, doubts, grants.clone(), Arc::default()));
@@ -171,7 +171,7 @@ fn a_raise_between_the_judgement_and_the_grant_is_seen_by_one_of_them() {
 }
 
 #[test]
-fn what_is_not_acknowledged_is_said_again_and_another_process_word_counts_for_nothing() {
+fn a_recall_repeats_until_its_own_process_is_acknowledged() {
     let grants = grants(10);
     let poll = |through| grants.poll(HolderId(1), through, at(0)).unwrap().build_answer(7, at(0));
     assert_eq!(
@@ -215,7 +215,7 @@ fn a_holder_with_too_many_recalls_is_told_to_drop_all() {
 }
 
 #[test]
-fn what_is_full_grants_no_more_and_has_room_again_when_something_is_over() {
+fn a_full_table_grants_no_lease_until_one_expires() {
     let grants = grants(2);
     let grant =
         |number, ms| grants.grant_lease(lease(hash(number), 1, at(ms + 10)), at(ms), || true);
@@ -233,7 +233,7 @@ fn what_is_full_grants_no_more_and_has_room_again_when_something_is_over() {
 }
 
 #[tokio::test]
-async fn who_waits_goes_on_when_the_holder_has_dropped_it_or_its_lease_is_over() {
+async fn a_waiter_goes_on_once_the_lease_is_dropped_or_expired() {
     let (grants, clock) = (grants(10), Arc::new(ManualWorkerClock::default()));
     for by_time in [false, true] {
         let now = clock.now();
@@ -293,7 +293,7 @@ async fn a_poll_hears_of_a_recall_at_once_and_of_the_end() {
 }
 
 #[tokio::test]
-async fn a_holder_that_polls_anew_waits_for_news_and_is_not_answered_at_once_for_ever() {
+async fn a_holder_that_polls_again_waits_for_a_new_recall() {
     let grants = grants(10);
     let poll = |through| grants.poll(HolderId(1), through, at(0)).unwrap();
     drop(poll(0));

@@ -102,7 +102,7 @@ fn read_all(bed: &Bed, now_s: u32) -> u64 {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_that_it_had_written_and_finds_nothing_corrupt() {
+fn a_killed_process_loses_no_written_page_and_corrupts_none() {
     for seed in 0..if cfg!(debug_assertions) { 5 } else { 50 } {
         let medium = SimulatedMedium::new(seed);
         let mut rng = StdRng::seed_from_u64(seed);
@@ -125,7 +125,7 @@ fn a_killed_process_loses_nothing_that_it_had_written_and_finds_nothing_corrupt(
 /// The call at which a process is killed is chosen in turn: no step of a write leaves a slot that
 /// lies.
 #[test]
-fn a_kill_between_any_two_calls_of_a_reused_slot_leaves_no_page_that_lies() {
+fn a_kill_between_any_calls_of_a_reused_slot_corrupts_no_page() {
     // One segment of 8 KiB slots, all of them in use, and one page more.
     let options = || Options { capacity: super::bed::SEGMENT, ..Options::default() };
     let page = |number: u64| Page { number, length: 8192 };

@@ -53,7 +53,7 @@ fn is_pinned(medium: &SimulatedMedium, page: &Page) -> bool {
 /// What waited behind a hung write was once dropped with the pages that waited, and had been called
 /// pinned.
 #[tokio::test]
-async fn pins_that_wait_for_a_writer_that_hangs_are_written_when_it_goes_on() {
+async fn pins_behind_a_hung_writer_are_written_when_it_goes_on() {
     let (medium, pages) = (SimulatedMedium::new(1), [Page::of(0), Page::of(1)]);
     let gated = Gated::new(medium.clone());
     let disk = with_pages(&gated, &pages);

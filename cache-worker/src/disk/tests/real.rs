@@ -37,7 +37,7 @@ fn a_folder_of_something_else_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_later_format_is_refused_and_a_damaged_header_starts_an_empty_folder() {
+fn a_newer_format_is_refused_and_a_damaged_header_starts_empty() {
     let folder = tempfile::tempdir().unwrap();
     let files = begin(folder.path());
     files.create_segment(3, 1 << 20).unwrap();

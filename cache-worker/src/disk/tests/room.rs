@@ -68,7 +68,7 @@ fn pages_of_age_are_not_served_and_leave() {
 }
 
 #[test]
-fn a_pinned_page_outlives_everything_and_a_restart_until_its_time() {
+fn a_pinned_page_survives_pressure_and_a_restart_until_its_time() {
     let medium = SimulatedMedium::new(1);
     let options =
         Options { capacity: SEGMENT, age_max: Some(Duration::from_secs(10)), ..Options::default() };
@@ -219,7 +219,7 @@ fn share_disk(capacity: u64, share_percent: u32) -> Arc<TenantAccounts> {
 }
 
 #[test]
-fn a_scan_takes_no_tenant_below_its_share_of_a_disk_after_a_restart_too() {
+fn a_scan_leaves_each_tenant_its_disk_share_after_a_restart_too() {
     let medium = SimulatedMedium::new(1);
     let open = || {
         let tenants = shared_disk(SEGMENT);
@@ -283,7 +283,7 @@ fn segments_of_another_width_keep_nobody_from_its_share() {
 /// Shares are of bytes. Other bounds that one tenant has reached within its share must not keep the
 /// other one out.
 #[test]
-fn a_tenant_finds_room_where_another_has_all_pages_or_a_volumes_quota_within_its_share() {
+fn a_tenant_finds_room_although_another_has_all_pages_or_quota() {
     let rule = VolumeQuotaRule { bytes_max: Some(10 * 4096), age_max: None };
     for (pages_max, rules) in [(20, HashMap::new()), (1000, HashMap::from([(7, rule)]))] {
         let tenants = shared_disk(SEGMENT);

@@ -28,7 +28,7 @@ fn a_name_has_one_account_whichever_gateway_says_it() {
 }
 
 #[test]
-fn shares_follow_who_comes_who_goes_and_the_weight_that_was_named_last() {
+fn shares_follow_tenants_that_come_and_go_and_the_last_weight() {
     let accounts = accounts();
     let kept = |account| accounts.holding(Memory, account).kept;
     let a = accounts.note_request(tag("a", 1).as_ref(), 0);
@@ -58,7 +58,7 @@ fn strangers_have_no_share_and_jobs_have_one() {
 }
 
 #[test]
-fn tenants_beyond_the_accounts_share_one_and_metrics_stay_bounded() {
+fn tenants_beyond_the_accounts_share_one_and_bound_the_metrics() {
     let accounts = accounts();
     let name = |number: usize| format!("t{number}");
     for number in 0..TENANTS_MAX {
@@ -100,7 +100,7 @@ fn an_account_goes_to_another_once_its_tenant_left_nothing() {
 }
 
 #[test]
-fn pages_that_gone_tenants_left_on_disk_leave_accounts_to_those_who_ask() {
+fn disk_pages_of_gone_tenants_leave_accounts_to_those_who_ask() {
     let accounts = accounts();
     for number in 0..1000 {
         let hash = tag(&format!("gone{number}"), 1).unwrap().name.stable_hash();

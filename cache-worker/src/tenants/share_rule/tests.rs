@@ -64,7 +64,7 @@ fn who_is_at_its_share_gives_pages_of_its_own_and_no_others() {
 }
 
 #[test]
-fn who_is_below_its_share_takes_from_who_is_above_by_less_than_a_page() {
+fn a_tenant_below_its_share_takes_from_one_barely_above() {
     let mut holdings = [holding(0, 0), holding(20, 1), holding(55, 1)];
     kept(100, 100, &mut holdings);
     let rights = eviction_rights(holdings.into_iter(), 10, account(1));

@@ -27,7 +27,7 @@ async fn assert_uncertain(bed: &Bed, key: &str) {
 }
 
 #[tokio::test]
-async fn between_announce_and_report_a_key_is_uncertain_and_afterwards_asked_anew() {
+async fn a_key_is_uncertain_until_its_report_and_then_asked_anew() {
     for mode in modes() {
         let bed = Bed::new(mode);
         bed.store.put("k", Stored::new(1, 1000));
@@ -56,7 +56,7 @@ async fn a_write_ends_an_absence() {
 }
 
 #[tokio::test]
-async fn a_report_of_a_write_that_was_never_announced_makes_void_all_the_same() {
+async fn an_unannounced_report_invalidates_all_the_same() {
     let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.open(open("k", ALL)).await;
@@ -84,7 +84,7 @@ fn shown(stored: &Stored) -> Option<ListedAttributes> {
 }
 
 #[tokio::test]
-async fn a_listing_that_contradicts_makes_void_and_one_that_agrees_does_not() {
+async fn only_a_listing_that_contradicts_invalidates() {
     let bed = Bed::new(InProcessMode::Share);
     let (old, new) = (Stored::new(1, 1000), Stored::new(2, 1000));
     bed.store.put("k", old.clone());
@@ -242,7 +242,7 @@ async fn a_read_after_a_write_joins_no_check_from_before_it() {
 }
 
 #[tokio::test]
-async fn a_write_whose_report_never_comes_stays_uncertain_for_its_time() {
+async fn a_write_without_a_report_stays_uncertain_for_its_time() {
     let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.open(open("k", ALL)).await;
@@ -305,7 +305,7 @@ async fn two_writes_of_a_key_are_both_waited_for() {
 }
 
 #[tokio::test]
-async fn more_open_writes_than_configured_are_refused_and_change_nothing() {
+async fn open_writes_beyond_the_bound_are_refused_and_change_nothing() {
     let bed =
         Bed::with(InProcessMode::Share, 8, with_settings(|settings| settings.writes.open_max = 2));
     bed.store.put("c", Stored::new(1, 1000));
@@ -531,7 +531,7 @@ async fn what_is_learnt_behind_a_lost_write_is_not_believed_for_ever() {
 }
 
 #[tokio::test]
-async fn writes_that_one_tenant_leaves_open_do_not_stop_those_of_another() {
+async fn open_writes_of_one_tenant_do_not_stop_those_of_another() {
     let worker = with_settings(|settings| settings.writes.open_max = 100);
     let bed = Bed::with(InProcessMode::Share, 8, worker);
     let [eve, bob] = ["eve", "bob"].map(|name| verbs3_protocol::TenantTag::new(name, 1));
@@ -552,7 +552,7 @@ async fn writes_that_one_tenant_leaves_open_do_not_stop_those_of_another() {
 
 /// The coordinators say whose writes they carry.
 #[tokio::test]
-async fn relayed_writes_that_one_tenant_leaves_open_do_not_stop_those_of_another() {
+async fn relayed_writes_of_one_tenant_do_not_stop_those_of_another() {
     let worker = with_settings(|settings| settings.writes.open_max = 100);
     let bed = Bed::with(InProcessMode::Share, 8, worker);
     let [eve, bob] = ["eve", "bob"].map(|name| verbs3_protocol::TenantTag::new(name, 1));

@@ -103,7 +103,7 @@ async fn a_restart_keeps_pages_and_no_attributes() {
 }
 
 #[tokio::test]
-async fn an_object_that_changed_while_the_worker_was_away_is_read_as_it_is_now() {
+async fn an_object_changed_while_the_worker_was_away_is_read_anew() {
     let (folder, store, objects) = left_on_disk(InProcessMode::Share).await;
     // Of the same length, so that nothing but the version tells them apart.
     let changed: Vec<(String, Stored)> = objects
@@ -117,7 +117,7 @@ async fn an_object_that_changed_while_the_worker_was_away_is_read_as_it_is_now()
 }
 
 #[tokio::test]
-async fn what_memory_has_no_place_for_is_read_from_disk_and_not_from_the_store() {
+async fn pages_without_a_place_in_memory_are_read_from_disk() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
     let objects: Vec<(String, Stored)> =
         (0..24).map(|n| (format!("k{n}"), Stored::new(n + 1, 4 * PAGE))).collect();
@@ -176,7 +176,7 @@ fn spoil(folder: &Path, every: u64) {
 /// What a replica's disk could not give was once asked of the UFS, which may have another version
 /// by then.
 #[tokio::test]
-async fn a_replica_whose_pages_are_rotten_sends_its_readers_to_the_owner() {
+async fn a_replica_with_corrupt_pages_sends_readers_to_the_owner() {
     let (folder, store, objects) = left_on_disk(InProcessMode::Share).await;
     spoil(folder.path(), 4096);
     let bed = bed(&folder, &store, InProcessMode::Share, 128);
@@ -310,7 +310,7 @@ async fn a_second_worker_on_a_folder_is_refused() {
 }
 
 #[tokio::test]
-async fn pages_are_spread_over_folders_and_a_lost_one_costs_its_own_only() {
+async fn pages_spread_over_folders_and_a_lost_folder_costs_its_own() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
     let objects: Vec<(String, Stored)> =
         (0..24).map(|n| (format!("k{n}"), Stored::new(n + 1, PAGE + n))).collect();

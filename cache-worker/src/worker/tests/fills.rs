@@ -82,7 +82,7 @@ async fn missing_pages_that_adjoin_are_one_request() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_fails_its_readers_and_leaves_whole_pages() {
+async fn a_broken_body_fails_its_readers_and_leaves_whole_pages() {
     for mode in modes() {
         let bed = Bed::new(mode);
         let stored = Stored::new(4, 2 * BLOCK);
@@ -109,7 +109,7 @@ async fn a_body_that_breaks_off_fails_its_readers_and_leaves_whole_pages() {
 }
 
 #[tokio::test]
-async fn a_broken_first_body_of_an_open_is_an_error_and_the_next_open_is_whole() {
+async fn an_open_with_a_broken_body_fails_and_the_next_one_is_whole() {
     let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(4, 100_000);
     bed.store.put("k", stored.clone());
@@ -155,7 +155,7 @@ async fn a_reader_that_goes_away_stops_nothing_that_others_wait_for() {
 }
 
 #[tokio::test]
-async fn a_fill_that_nobody_has_waited_for_a_while_stops_at_a_page_border() {
+async fn a_fill_without_a_reader_for_a_while_stops_at_a_page_border() {
     let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(7, BLOCK);
     bed.store.put("k", stored.clone());
@@ -181,7 +181,7 @@ async fn a_fill_that_nobody_has_waited_for_a_while_stops_at_a_page_border() {
 }
 
 #[tokio::test]
-async fn a_reader_that_comes_back_for_the_rest_soon_finds_the_fill_going_on() {
+async fn a_reader_that_returns_soon_finds_its_fill_under_way() {
     let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(7, BLOCK);
     bed.store.put("k", stored.clone());

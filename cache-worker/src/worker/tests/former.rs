@@ -180,7 +180,7 @@ async fn what_the_former_owner_lacks_and_only_that_comes_from_the_ufs() {
 }
 
 #[tokio::test]
-async fn an_object_that_the_former_owner_does_not_know_costs_no_more_than_one_get() {
+async fn an_object_unknown_to_the_former_owner_costs_a_single_get() {
     let old = Bed::new(InProcessMode::Share);
     let new = NewOwner::with(old.worker.clone(), InProcessMode::Share);
     let stored = Stored::new(3, 1000);
@@ -208,7 +208,7 @@ async fn bytes_of_another_version_are_never_taken() {
 }
 
 #[tokio::test]
-async fn former_owners_are_asked_for_a_while_and_only_about_slots_that_moved_here() {
+async fn former_owners_are_asked_a_while_and_only_about_moved_slots() {
     let stored = Stored::new(6, 4 * BLOCK);
     let old = Bed::holding(&stored, &[0..16]).await;
     let new = NewOwner::with(old.worker.clone(), InProcessMode::Share);
@@ -294,7 +294,7 @@ async fn read_beside(odd: OnePiece) -> (NewOwner, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_that_are_not_what_their_checksum_says_come_from_the_ufs() {
+async fn pages_that_fail_their_checksum_come_from_the_ufs() {
     let stored = Stored::new(7, 2 * BLOCK);
     let spoil: fn(&mut BlockPiece, &mut Vec<u8>) = |_, bytes| bytes[3 * PAGE as usize + 5] ^= 1;
     let (new, _) = read_beside(OnePiece { stored, pages: 0..16, spoil, goes_on: false }).await;
@@ -328,8 +328,9 @@ async fn answers_that_make_no_sense_are_not_believed() {
     }
 }
 
+/// The silence is waited for once.
 #[tokio::test(start_paused = true)]
-async fn a_former_owner_that_stops_in_the_middle_costs_its_silence_and_what_came_is_kept() {
+async fn pages_from_before_a_former_owners_silence_are_kept() {
     let stored = Stored::new(9, 2 * BLOCK);
     let (new, took) =
         read_beside(OnePiece { stored, pages: 0..4, spoil: |_, _| {}, goes_on: true }).await;
@@ -344,8 +345,9 @@ async fn a_former_owner_that_stops_in_the_middle_costs_its_silence_and_what_came
     new.ends_well().await;
 }
 
+/// The death costs no time.
 #[tokio::test(start_paused = true)]
-async fn a_former_owner_that_dies_in_the_middle_costs_no_time_and_what_came_is_kept() {
+async fn pages_from_before_a_former_owners_death_are_kept() {
     let stored = Stored::new(10, 2 * BLOCK);
     // The handler ends without a last part.
     let (new, took) =
@@ -374,7 +376,7 @@ impl CallService for Silent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_former_owner_that_is_stopped_delays_a_few_fills_and_is_then_left_alone() {
+async fn a_stopped_former_owner_delays_few_fills_then_is_left_alone() {
     let silent = Arc::new(Silent::default());
     let new =
         NewOwner::with(silent.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
@@ -437,7 +439,7 @@ async fn a_former_owner_that_is_away_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fills_that_find_no_memory_to_ask_a_neighbour_with_ask_the_ufs() {
+async fn fills_without_memory_to_ask_a_neighbour_ask_the_ufs() {
     // Four blocks fit into what there is for landings; each is held until its question is given up.
     let new = Arc::new(NewOwner::with(
         Arc::new(Silent::default()),
@@ -463,7 +465,7 @@ async fn fills_that_find_no_memory_to_ask_a_neighbour_with_ask_the_ufs() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_asked_by_another_fills_nothing_and_asks_nobody() {
+async fn a_neighbours_question_fills_nothing_and_asks_nobody() {
     let stored = Stored::new(15, 2 * BLOCK);
     let old = Bed::holding(&stored, &[]).await;
     let mut call = old.call(&read_from(ReadSource::Held, read("k", &stored, 1, 0..BLOCK as u32)));
@@ -494,8 +496,9 @@ async fn a_worker_that_is_asked_by_another_fills_nothing_and_asks_nobody() {
     ));
 }
 
+/// Not even when that worker is gone.
 #[tokio::test]
-async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that_worker_is_gone() {
+async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs() {
     let (hot, warm) = (Stored::new(17, 2 * BLOCK), Stored::new(18, 1000));
     let old = Bed::holding(&hot, &[0..16]).await;
     old.store.put("warm", warm.clone());

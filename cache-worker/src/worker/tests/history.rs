@@ -78,7 +78,7 @@ async fn read(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn no_read_that_starts_after_an_acknowledgement_sees_an_older_version() {
+async fn no_read_after_an_acknowledgement_sees_an_older_version() {
     let seed = std::env::var("SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())

@@ -160,7 +160,7 @@ async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
 }
 
 #[tokio::test]
-async fn a_lease_lasts_no_longer_than_attributes_may_be_old_or_than_the_homes_own() {
+async fn a_lease_outlasts_neither_attribute_age_nor_the_homes_lease() {
     let (bed, _) = granted().await;
     let aged = |ms| opening(0, move |open| open.attributes_age_ms_max = ms);
     bed.clock.advance_time(Duration::from_millis(300));
@@ -182,7 +182,7 @@ async fn a_lease_lasts_no_longer_than_attributes_may_be_old_or_than_the_homes_ow
 }
 
 #[tokio::test]
-async fn a_worker_of_a_map_that_never_changes_grants_nothing_nor_does_one_that_is_told_not_to() {
+async fn a_fixed_map_and_switched_off_leases_grant_nothing() {
     for worker in [
         BedWorker { askers: WorkerAskers::OfEpoch(Epoch(1)), ..granting(|_| ()) },
         granting(|settings| settings.leases.length = TimePeriod::from_seconds(0)),
@@ -241,7 +241,7 @@ async fn waits_for_the_holder(bed: Bed, told: RecallReply) {
 }
 
 #[tokio::test]
-async fn a_report_is_acknowledged_once_the_lease_of_a_holder_that_is_silent_is_over() {
+async fn a_report_waits_for_the_end_of_a_silent_holders_lease() {
     let (bed, _) = granted().await;
     let mut reported = Box::pin(finish(bed.call(&WorkerRequest::Report(report(1)))));
     assert!(is_waiting(&mut reported).await);
@@ -294,7 +294,7 @@ async fn whatever_makes_attributes_void_waits_for_those_who_hold_them() {
 }
 
 #[tokio::test]
-async fn a_prefix_that_is_void_gives_no_lease_on_what_was_asked_before() {
+async fn an_invalid_prefix_gives_no_lease_on_older_answers() {
     let (bed, told) = granted().await;
     let attributes = bed.worker.home.attributes.len();
     let forget = ForgetPrefix { volume: volume(), prefix: "k".into() };
@@ -307,7 +307,7 @@ async fn a_prefix_that_is_void_gives_no_lease_on_what_was_asked_before() {
 }
 
 #[tokio::test]
-async fn an_epoch_is_not_given_up_while_a_gateway_may_answer_by_a_lease_of_it() {
+async fn an_epoch_is_not_given_up_while_a_lease_of_it_may_be_used() {
     let (bed, told) = granted().await;
     assert_eq!(bed.worker.give_up_epoch(10), Some(Vec::new()));
     let over = || tokio::time::timeout(A_MOMENT, bed.worker.leases_over());
@@ -330,7 +330,7 @@ async fn an_epoch_is_not_given_up_while_a_gateway_may_answer_by_a_lease_of_it() 
 }
 
 #[tokio::test]
-async fn a_word_by_way_of_the_coordinators_is_not_heard_before_leases_are_dropped() {
+async fn a_relayed_report_is_refused_until_leases_are_dropped() {
     let (bed, told) = granted().await;
     assert_eq!(
         bed.worker.apply_relayed_word(&WriteNotice::Announce(announce()).into()),
@@ -349,7 +349,7 @@ async fn a_word_by_way_of_the_coordinators_is_not_heard_before_leases_are_droppe
 
 /// It was killed, and nobody knows what it has granted.
 #[tokio::test]
-async fn a_process_that_was_started_again_waits_for_the_leases_of_the_one_before() {
+async fn a_restarted_process_waits_for_leases_of_the_one_before() {
     for (restarted, waits) in [(true, true), (false, false)] {
         let bed = Bed::with(InProcessMode::Share, 32, granting(|_| ()));
         bed.worker.follows_another();
@@ -372,7 +372,7 @@ async fn a_process_that_was_started_again_waits_for_the_leases_of_the_one_before
 }
 
 #[tokio::test]
-async fn what_another_process_of_the_home_has_recalled_acknowledges_nothing_here() {
+async fn an_answer_to_another_process_acknowledges_no_recall_here() {
     let (bed, told) = granted().await;
     bed.ask(WorkerRequest::Announce(announce())).await;
     let other = RecallReply { life: told.life ^ 1, through: u64::MAX, ..told.clone() };
@@ -383,7 +383,7 @@ async fn what_another_process_of_the_home_has_recalled_acknowledges_nothing_here
 
 /// Recalled while the answer that grants it was on its way to be given: not granted at all.
 #[tokio::test]
-async fn an_answer_that_was_known_before_a_write_grants_nothing_after_it() {
+async fn an_answer_known_before_a_write_grants_nothing_after_it() {
     let (bed, told) = granted().await;
     let known = bed.worker.home.attributes.len();
     assert_eq!(known, 1);
@@ -414,7 +414,7 @@ async fn a_listing_recalls_a_lease_on_what_the_home_has_forgotten() {
 
 /// The object was replaced, or deleted, behind the gateways' backs; some ask more often than others.
 #[tokio::test]
-async fn newer_attributes_are_answered_once_a_lease_on_older_is_dropped() {
+async fn newer_attributes_wait_until_leases_on_older_are_dropped() {
     for (new, forgotten) in [(Some(2), false), (None, false), (Some(2), true)] {
         let (bed, told) = granted_by(usize::from(forgotten)).await;
         match new {
@@ -457,7 +457,7 @@ async fn granted_by(keys_max: usize) -> (Bed, RecallReply) {
 }
 
 #[tokio::test]
-async fn attributes_that_are_asked_anew_and_are_the_same_recall_no_lease() {
+async fn unchanged_attributes_that_are_asked_anew_recall_no_lease() {
     let (bed, _) = granted().await;
     let always = OpenMessage { attributes_age_ms_max: 0, ..open("k", None) };
     assert!(!bed.open(always).await.opened().attributes_cached);

@@ -108,7 +108,7 @@ async fn before_its_first_map_a_worker_answers_for_no_attributes() {
 }
 
 #[tokio::test]
-async fn without_a_lease_each_read_asks_the_ufs_and_sees_what_others_wrote() {
+async fn an_unleased_home_asks_the_ufs_and_sees_what_others_wrote() {
     let bed = bed();
     activate(&bed, &alone(1), None, &[], Vec::new());
     let (old, new) = (Stored::new(1, 10), Stored::new(2, 20));
@@ -134,7 +134,7 @@ async fn without_a_lease_each_read_asks_the_ufs_and_sees_what_others_wrote() {
 
 /// The time that was left when it was asked once counted from after the pause.
 #[tokio::test]
-async fn a_process_that_is_stopped_while_it_notes_its_lease_holds_it_no_longer() {
+async fn a_pause_while_a_lease_is_noted_does_not_extend_it() {
     let bed = bed();
     activate(&bed, &alone(1), None, &[], Vec::new());
     bed.store.put("k", Stored::new(1, 10));
@@ -231,7 +231,7 @@ async fn a_standing_is_told() {
 }
 
 #[tokio::test]
-async fn a_word_that_comes_by_way_of_the_coordinators_is_judged_as_one_that_comes_directly() {
+async fn a_relayed_notice_is_judged_like_a_direct_one() {
     let bed = bed();
     let word = |epoch: u64| match (announce(epoch), report(epoch, WRITE)) {
         (WorkerRequest::Announce(announce), WorkerRequest::Report(report)) => {
@@ -310,7 +310,7 @@ async fn asks_for(bed: &Bed, epoch: u64, seconds: u64) {
 }
 
 #[tokio::test]
-async fn the_writes_of_a_home_that_died_stay_uncertain_when_its_slots_move_on() {
+async fn writes_of_a_dead_home_stay_uncertain_when_its_slots_move_on() {
     let heir = bed();
     activate(&heir, &alone(2), Some(&elsewhere(1)), &[], Vec::new());
     heir.clock.advance_time(Duration::from_secs(100));
@@ -327,8 +327,7 @@ async fn the_writes_of_a_home_that_died_stay_uncertain_when_its_slots_move_on() 
 }
 
 #[tokio::test]
-async fn a_worker_that_was_killed_and_is_started_again_under_its_map_asks_until_its_writes_are_over()
- {
+async fn a_killed_and_restarted_worker_asks_until_old_writes_are_over() {
     for (former, handed) in [(None, &[][..]), (Some(elsewhere(1)), &["b"][..])] {
         let bed = bed();
         activate_as(&bed, (&alone(2), former.as_ref()), handed, |activation| {

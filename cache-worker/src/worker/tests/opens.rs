@@ -160,7 +160,7 @@ async fn what_is_known_ages_while_the_host_is_stopped() {
 }
 
 #[tokio::test]
-async fn an_absence_is_kept_for_its_age_and_has_the_answer_a_get_is_owed() {
+async fn an_absence_is_kept_for_its_age_with_the_body_owed_to_a_get() {
     let bed = Bed::new(InProcessMode::Share);
     let short = || OpenMessage { absence_age_ms_max: 1000, ..open("k", ALL) };
     let first = bed.open(short()).await;
@@ -174,7 +174,7 @@ async fn an_absence_is_kept_for_its_age_and_has_the_answer_a_get_is_owed() {
 }
 
 #[tokio::test]
-async fn an_absence_learnt_from_a_head_is_not_answered_to_a_get_without_a_body() {
+async fn a_get_after_a_head_of_an_absent_object_has_a_body() {
     let bed = Bed::new(InProcessMode::Share);
     bed.open(open("k", None)).await.absent();
     let got = bed.open(open("k", range(BLOCK, BLOCK))).await;
@@ -281,8 +281,9 @@ async fn checksums_of_a_cold_object_are_asked_for_beside_its_bytes() {
     assert_eq!(bed.store.asked(), (1, 1));
 }
 
+/// Its checksums come with it.
 #[tokio::test]
-async fn a_cold_object_among_small_ones_takes_one_request_with_its_checksums() {
+async fn a_cold_object_among_small_ones_takes_one_request() {
     for mode in modes() {
         let bed = Bed::new(mode);
         let with = |key: &str| OpenMessage { checksums: true, ..open(key, ALL) };

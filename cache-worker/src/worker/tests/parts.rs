@@ -152,7 +152,7 @@ async fn read_ahead_is_for_readers_that_go_on_where_something_ends() {
 /// A gateway asks for the two pieces of such a read one after the other. The first is no reason to
 /// read on from the second.
 #[tokio::test]
-async fn a_small_read_over_the_border_of_blocks_does_not_go_on_from_itself() {
+async fn a_small_read_across_a_block_border_is_no_sequence() {
     for is_sequence in [false, true] {
         let bed = bed();
         let (block, page) = (BLOCK as u32, PAGE as u32);
@@ -184,7 +184,7 @@ async fn without_the_setting_every_read_brings_pages() {
 }
 
 #[tokio::test]
-async fn a_page_of_which_most_is_wanted_becomes_whole_and_no_byte_comes_twice() {
+async fn a_mostly_wanted_page_becomes_whole_and_no_byte_comes_twice() {
     for mode in modes() {
         let bed = bed_with(mode);
         for start in [112, 16] {
@@ -250,7 +250,7 @@ async fn a_part_is_filled_once_for_all_its_readers() {
 }
 
 #[tokio::test]
-async fn readers_of_a_part_and_of_its_page_wait_for_their_own_and_get_the_right_bytes() {
+async fn readers_of_a_part_and_of_its_page_each_get_the_right_bytes() {
     for part_first in [true, false] {
         let bed = bed();
         let (small, page) = (100 * KIB..164 * KIB, 0..PAGE as u32);
@@ -354,7 +354,7 @@ async fn an_eviction_on_request_takes_parts_too() {
 }
 
 #[tokio::test]
-async fn a_cold_open_within_a_large_object_asks_for_parts_with_the_attributes() {
+async fn a_cold_open_in_a_large_object_asks_for_parts_and_attributes() {
     for mode in modes() {
         let bed = bed_with(mode);
         let first = 300 * 1024 + 5;
@@ -391,7 +391,7 @@ async fn a_cold_open_at_the_beginning_or_over_much_brings_pages() {
 
 /// What an object's length is, only the answer tells.
 #[tokio::test]
-async fn a_cold_open_within_a_small_object_is_served_by_the_parts_that_it_brought() {
+async fn a_cold_open_in_a_small_object_is_served_by_parts_it_brought() {
     let bed = bed();
     let small = Stored::new(9, 300_000);
     bed.store.put("small", small.clone());

@@ -110,7 +110,7 @@ fn staged_bytes(bed: &Bed) -> u64 {
 }
 
 #[tokio::test]
-async fn committed_pages_are_read_without_the_store_and_attributes_by_one_head() {
+async fn committed_pages_need_no_store_and_attributes_one_head() {
     for bytes in [1, PAGE - 1, PAGE, PAGE + 1, BLOCK + 1, 2 * BLOCK + 5] {
         for mode in modes() {
             let bed = Bed::with(mode, 32, taking(|_| ()));
@@ -254,7 +254,7 @@ async fn pages_that_come_after_their_write_was_settled_are_not_kept() {
 
 /// A gateway that lies uses the token again, for another object and tenant.
 #[tokio::test]
-async fn late_pages_of_a_settled_write_are_not_those_of_its_tokens_next_one() {
+async fn late_pages_do_not_join_the_next_write_of_their_token() {
     let bed = bed();
     let stored = Stored::new(1, PAGE);
     let (first, second) = (TenantTag::new("first", 1), TenantTag::new("second", 1));
@@ -362,7 +362,7 @@ async fn no_gateway_holds_more_than_the_bound() {
 }
 
 #[tokio::test]
-async fn a_worker_takes_no_more_writes_than_it_may_and_none_unless_it_is_told_to() {
+async fn a_worker_bounds_its_staged_writes_and_takes_none_by_default() {
     let bed = Bed::with(InProcessMode::Share, 32, taking(|populate| populate.writes_max = 1));
     let stored = Stored::new(1, 2 * PAGE);
     assert_staged(&bed, stage("k", &stored, 0, PAGE)).await;
@@ -378,7 +378,7 @@ async fn a_worker_takes_no_more_writes_than_it_may_and_none_unless_it_is_told_to
 }
 
 #[tokio::test]
-async fn what_nobody_settles_is_given_back_and_a_late_commit_does_nothing() {
+async fn an_unsettled_write_expires_and_a_late_commit_does_nothing() {
     let bed = bed();
     let stored = Stored::new(1, PAGE);
     assert_staged(&bed, stage("k", &stored, 0, PAGE)).await;

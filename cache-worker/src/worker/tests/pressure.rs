@@ -17,7 +17,7 @@ use crate::settings::WorkerSettings;
 use verbs3_settings::{ByteSize, TimePeriod};
 
 #[tokio::test]
-async fn a_small_arena_gives_up_pages_and_keeps_those_that_are_being_read() {
+async fn a_small_arena_evicts_pages_and_keeps_those_under_read() {
     let bed = Bed::with(InProcessMode::Share, 4, BedWorker::default());
     let pinned = Stored::new(1, PAGE);
     bed.store.put("pinned", pinned.clone());
@@ -41,7 +41,7 @@ async fn a_small_arena_gives_up_pages_and_keeps_those_that_are_being_read() {
 }
 
 #[tokio::test]
-async fn when_every_page_is_held_by_readers_the_answer_is_busy_at_once() {
+async fn the_answer_is_busy_at_once_while_readers_hold_every_page() {
     let bed = Bed::with(InProcessMode::Share, 4, BedWorker::default());
     let stored = Stored::new(1, 2 * BLOCK);
     bed.store.put("k", stored.clone());
@@ -69,7 +69,7 @@ async fn when_every_page_is_held_by_readers_the_answer_is_busy_at_once() {
 }
 
 #[tokio::test]
-async fn pages_that_a_fill_had_no_memory_for_are_filled_anew_for_the_next_reader() {
+async fn pages_without_memory_are_filled_anew_for_the_next_reader() {
     let bed = Bed::with(InProcessMode::Share, 4, BedWorker::default());
     let (pinned, stored) = (Stored::new(1, BLOCK), Stored::new(2, BLOCK));
     bed.store.put("pinned", pinned.clone());
@@ -247,7 +247,7 @@ async fn the_bytes_a_second_of_a_store_are_shared_by_tenants() {
 }
 
 #[tokio::test]
-async fn a_page_that_another_tenant_asked_for_first_comes_at_the_readers_own_turn() {
+async fn a_page_queued_by_another_tenant_comes_at_the_readers_turn() {
     let one_turn = with_settings(|settings| settings.fill.in_flight_max = 1);
     let bed = Bed::with(InProcessMode::Share, 32, one_turn);
     let stored = Stored::new(1, PAGE);
@@ -319,7 +319,7 @@ async fn a_check_does_not_wait_behind_the_checks_of_another_tenant() {
 
 /// The victim asks about what the prober has asked about already, behind all else that it asks.
 #[tokio::test]
-async fn a_check_that_another_tenant_asked_for_first_comes_at_the_readers_own_turn() {
+async fn a_check_queued_by_another_tenant_comes_at_the_readers_turn() {
     let [prober, victim] = ["prober", "victim"].map(|name| TenantTag::new(name, 1));
     let asks =
         [("a", prober), ("b", prober), ("c", prober), ("wanted", prober), ("wanted", victim)];
@@ -333,7 +333,7 @@ async fn a_check_that_another_tenant_asked_for_first_comes_at_the_readers_own_tu
 
 /// A turn that a check would wait for may be its own.
 #[tokio::test]
-async fn checksums_are_asked_for_later_where_no_request_is_free_beside_the_read() {
+async fn checksums_come_later_where_no_request_is_free_beside_a_read() {
     let one_request = BedWorker { store_requests_max: Some(1), ..BedWorker::default() };
     let bed = Bed::with(InProcessMode::Share, 32, one_request);
     let stored = Stored::new(1, 2 * BLOCK);

@@ -205,7 +205,7 @@ fn warm(stored: &Stored) -> WarmMessage {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_warmed_does_not_go_to_the_ufs_while_the_owner_is_silent() {
+async fn a_warmed_replica_asks_no_ufs_while_the_owner_is_silent() {
     let stored = Stored::new(14, 2 * BLOCK);
     let replica =
         Replica::of(Arc::new(Stopped), InProcessMode::Copy(InProcessFaults::without_faults()));
@@ -217,7 +217,7 @@ async fn a_replica_that_is_warmed_does_not_go_to_the_ufs_while_the_owner_is_sile
 }
 
 #[tokio::test]
-async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest() {
+async fn a_warmed_replica_takes_pages_of_the_owner_and_fills_the_rest() {
     let stored = Stored::new(13, 2 * BLOCK);
     let owner = Bed::holding(&stored, &[0..4]).await;
     let replica =
@@ -254,7 +254,7 @@ async fn bytes_of_another_version_are_never_given() {
 }
 
 #[tokio::test]
-async fn a_reader_that_may_fill_does_so_though_a_replicas_question_is_under_way() {
+async fn a_reader_that_may_fill_does_so_beside_a_replicas_question() {
     let stored = Stored::new(6, 2 * BLOCK);
     let replica =
         Replica::of(Arc::new(Stopped), InProcessMode::Copy(InProcessFaults::without_faults()));
@@ -287,7 +287,7 @@ async fn by_its_own_map_the_owner_it_fills_as_ever() {
 }
 
 #[tokio::test]
-async fn without_a_map_or_a_way_to_the_owner_nothing_is_asked_of_anybody() {
+async fn without_a_map_or_a_way_to_the_owner_a_replica_asks_nobody() {
     let stored = Stored::new(8, 2 * BLOCK);
     let replica = Replica::alone(Arc::new(Stopped), InProcessMode::Share);
     replica.bed.store.put("k", stored.clone());
@@ -308,7 +308,7 @@ impl CallService for Stopped {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_is_stopped_delays_some_reads_and_is_then_left_alone() {
+async fn a_stopped_owner_delays_some_reads_and_is_then_left_alone() {
     let stored = Stored::new(9, 2 * BLOCK);
     let replica =
         Replica::of(Arc::new(Stopped), InProcessMode::Copy(InProcessFaults::without_faults()));

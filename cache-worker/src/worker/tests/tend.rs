@@ -41,7 +41,7 @@ async fn tend(
 }
 
 #[tokio::test]
-async fn what_was_changed_behind_the_gateways_is_seen_once_its_prefix_is_forgotten() {
+async fn a_change_behind_gateways_shows_once_its_prefix_is_forgotten() {
     for mode in modes() {
         let bed = Bed::new(mode);
         let (old, new) = (Stored::new(1, 1000), Stored::new(2, 2000));
@@ -76,7 +76,7 @@ async fn an_absence_ends_with_its_prefix() {
 /// The UFS has answered with the old version, and the answer is on its way while the prefix is
 /// forgotten.
 #[tokio::test]
-async fn a_read_after_a_forgotten_prefix_joins_no_check_from_before_it() {
+async fn a_read_after_a_forgotten_prefix_joins_no_earlier_check() {
     let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.store.hold();
@@ -95,7 +95,7 @@ async fn a_read_after_a_forgotten_prefix_joins_no_check_from_before_it() {
 }
 
 #[tokio::test]
-async fn what_is_there_is_said_block_by_block_and_given_up_when_that_is_asked() {
+async fn cached_blocks_are_listed_one_by_one_and_evicted_on_request() {
     for mode in modes() {
         let bed = Bed::new(mode);
         let stored = Stored::new(1, 2 * BLOCK + 5);

@@ -62,7 +62,7 @@ async fn wait_idle(bed: &Bed) {
 }
 
 #[tokio::test]
-async fn a_cold_object_of_several_blocks_is_one_request_and_a_head_for_checksums() {
+async fn a_cold_large_object_is_one_get_and_a_head_for_checksums() {
     for checksums in [false, true] {
         let bed = Bed::new(InProcessMode::Share);
         let stored = stored_in(&bed, BYTES);
@@ -119,7 +119,7 @@ async fn a_named_range_over_a_border_comes_with_the_attributes() {
 }
 
 #[tokio::test]
-async fn a_folder_of_such_objects_is_a_request_each_checksums_included() {
+async fn among_large_objects_one_request_includes_the_checksums() {
     for checksums in [true, false] {
         let bed = Bed::with(InProcessMode::Share, 64, BedWorker::default());
         let stored = Stored::new(1, BYTES);
@@ -320,7 +320,7 @@ async fn a_reader_far_ahead_does_not_wait_for_one_that_takes_nothing() {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_its_reader_leaves_its_turn_to_others() {
+async fn a_request_that_waits_for_its_reader_yields_its_turn() {
     let bed = Bed::with(
         InProcessMode::Share,
         32,

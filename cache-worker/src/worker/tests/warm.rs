@@ -179,8 +179,9 @@ async fn only_some_pages_or_only_attributes_can_be_warmed() {
     assert_eq!(bytes(&ask(&bed, warm("empty", None, 0)).await), (0, 0, 0));
 }
 
+/// Its checksums come with it.
 #[tokio::test]
-async fn a_listed_object_that_fits_takes_one_request_with_its_checksums() {
+async fn a_listed_object_that_fits_is_warmed_by_one_request() {
     for mode in modes() {
         let bed = Bed::new(mode);
         for (key, length) in [("small", 4096), ("page", PAGE), ("block", BLOCK)] {
@@ -207,7 +208,7 @@ async fn a_listed_object_that_fits_takes_one_request_with_its_checksums() {
 }
 
 #[tokio::test]
-async fn a_listed_object_that_has_changed_its_length_is_warmed_as_it_is_now() {
+async fn a_listed_object_of_another_length_is_warmed_as_it_is_now() {
     let bed = Bed::new(InProcessMode::Share);
     let grown = Stored::new(1, 3 * BLOCK);
     bed.store.put("grown", grown.clone());

@@ -62,7 +62,7 @@ fn a_screen_says_what_is_to_be_done() {
 }
 
 #[test]
-fn jobs_that_are_not_done_are_shown_and_nobody_is_unwell_for_them() {
+fn unfinished_jobs_are_shown_and_make_no_cluster_unwell() {
     let said: [CoordinatorReply; 0] = [];
     let job = UnfinishedJob {
         id: "night-22".into(),

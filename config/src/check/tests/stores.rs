@@ -238,7 +238,7 @@ fn a_gateway_that_is_its_own_store_is_refused() {
 }
 
 #[test]
-fn a_store_id_makes_two_endpoints_one_store_and_one_endpoint_no_two() {
+fn a_store_id_joins_two_endpoints_and_can_not_split_one() {
     let at = |first: &str, second: &str| {
         let text = GOOD.replacen("endpoint = \"http://127.0.0.1:7480\"", first, 1);
         findings(&text.replacen("region = \"eu-west-1\"", second, 1), BOTH)

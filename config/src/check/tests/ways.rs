@@ -56,7 +56,7 @@ fn ways_that_can_not_work_are_errors() {
 }
 
 #[test]
-fn what_is_no_name_of_a_network_device_is_an_error_for_every_role() {
+fn a_bad_network_device_name_is_an_error_for_every_role() {
     // A table that the good configuration has already is gone on with by its last line.
     let settings = [
         ("gateway.bind_device", "identities ="),

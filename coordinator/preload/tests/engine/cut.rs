@@ -160,7 +160,7 @@ impl JobStore for Flaky {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_waited_for_and_one_of_another_ends_the_engine() {
+async fn an_absent_store_is_waited_for_and_a_deposed_engine_ends() {
     let bed = Bed::new(1);
     bed.put_some(12);
     let away = || JobStoreError::Unavailable("away".into());

@@ -177,7 +177,7 @@ async fn a_job_whose_answer_was_lost_is_run_when_it_is_sent_again() {
 }
 
 #[tokio::test]
-async fn progress_of_a_forgotten_job_is_not_taken_for_that_of_the_next_one() {
+async fn progress_of_a_forgotten_job_is_not_taken_for_the_next_ones() {
     let bed = Bed::new(1);
     bed.put_some(3);
     let before = MemoryJobs::default();
@@ -232,7 +232,7 @@ async fn lines_of_no_manifest_do_not_outgrow_the_store() {
 }
 
 #[tokio::test]
-async fn progress_that_the_store_does_not_take_fails_the_job_and_nothing_else() {
+async fn progress_that_the_store_refuses_fails_its_job_alone() {
     let bed = Bed::new(1);
     bed.put_some(3);
     let store =

@@ -135,7 +135,7 @@ async fn invalidated_objects_are_asked_anew_at_once() {
 }
 
 #[tokio::test]
-async fn a_notification_makes_what_it_names_be_seen_and_names_what_could_be_loaded() {
+async fn a_notification_reveals_changes_and_names_objects_to_load() {
     let bed = Bed::new(2);
     bed.put("a b/k", 100);
     bed.put("gone", 100);

@@ -22,7 +22,7 @@ fn ids(pages: &[JobsPage]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn all_jobs_are_told_once_and_the_newest_first_however_small_the_pages() {
+async fn pages_of_any_size_show_every_job_once_and_newest_first() {
     let bed = Bed::new(1);
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
     bed.put("k", 5);

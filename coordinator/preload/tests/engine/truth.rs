@@ -16,7 +16,7 @@ fn jobs() -> Arc<MemoryJobs> {
 }
 
 #[tokio::test]
-async fn a_listed_object_that_was_replaced_after_it_was_loaded_is_not_said_to_be_there() {
+async fn an_object_replaced_after_its_load_is_reported_missing() {
     let bed = Bed::new(2);
     bed.put_some(5);
     let mut lists = 0;
@@ -98,7 +98,7 @@ async fn objects_that_only_the_workers_do_not_find_have_not_vanished() {
 }
 
 #[tokio::test]
-async fn objects_that_are_deleted_meanwhile_are_counted_and_not_missing() {
+async fn objects_deleted_during_a_job_are_counted_and_not_missing() {
     let bed = Bed::new(2);
     bed.put_some(5);
     *bed.store.meanwhile.lock() = Some(Box::new(|store: &Store, what: &str, _: &str| {
@@ -112,7 +112,7 @@ async fn objects_that_are_deleted_meanwhile_are_counted_and_not_missing() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_is_replaced_is_not_checked_as_if_it_had_been_loaded() {
+async fn a_manifest_replaced_during_its_job_is_not_taken_as_loaded() {
     let bed = Bed::new(1);
     bed.put_some(3);
     bed.store.texts.lock().insert("below/list".into(), "s3://train/k0000\ns3://train/k0001".into());

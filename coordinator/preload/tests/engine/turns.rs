@@ -69,7 +69,7 @@ async fn waiting_jobs_begin_by_priority_and_then_by_age() {
 }
 
 #[tokio::test]
-async fn all_jobs_together_have_no_more_of_a_store_under_way_than_they_may() {
+async fn all_jobs_together_respect_the_bound_of_a_store() {
     let bed = Bed::new(2);
     for job in ["a", "b"] {
         (0..8).for_each(|number| bed.put(&format!("{job}/small{number}"), 4096));

@@ -426,8 +426,10 @@ fn rounds() -> u32 {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: rounds(), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    /// Nobody answers under a replaced map, answers less than was acknowledged, or forgets a lost
+    /// write.
     #[test]
-    fn nobody_answers_under_a_map_that_was_replaced_nor_less_than_was_acknowledged_nor_forgets_a_lost_write(
+    fn no_history_breaks_a_promise_of_the_membership(
         events in events()
     ) {
         let mut world = World::new();

@@ -54,7 +54,7 @@ fn without_b() -> MembershipController {
 }
 
 #[test]
-fn a_worker_that_went_without_a_word_is_missed_until_it_is_back_or_forgotten() {
+fn a_silently_lost_worker_is_missed_until_back_or_forgotten() {
     let mut cluster = without_b();
     let missed = [("a".to_owned(), WorkerState::Serving), ("b".to_owned(), WorkerState::Missing)];
     assert_eq!(states(&cluster, seconds(13)), missed);

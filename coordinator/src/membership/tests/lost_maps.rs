@@ -127,7 +127,7 @@ fn epochs_go_on_from_the_time_though_nobody_shows_a_lost_map() {
 
 /// A worker that was cut off answered under the found map last. It has missed other homes.
 #[test]
-fn who_missed_the_lost_maps_keeps_no_knowledge_and_hands_over_none() {
+fn a_member_that_missed_lost_maps_keeps_and_hands_over_nothing() {
     let (copy, _) = copy_and_later_map();
     let mut cluster = elect_with(copy, 1000);
     let stuck = WorkerRegistration { knows: Epoch(101), ..registration("a", "a") };
@@ -168,7 +168,7 @@ fn leases_of_lost_maps_end_before_another_map_comes() {
 }
 
 #[test]
-fn members_of_a_lost_map_that_nobody_gave_up_may_write_for_an_outage() {
+fn silent_members_of_a_lost_map_may_write_for_an_outage() {
     let mut cluster = elect_with(ClusterDocument::new(Epoch(0), 2), 1000);
     register_knowing(&mut cluster, "c", 103, 100);
     // It is silent from then on. Another one knows nothing of that time.
@@ -225,7 +225,7 @@ fn a_lost_map_that_is_shown_while_another_comes_is_above_it_too() {
 
 /// The leader's write of the epoch is under way when it hears of the lost map.
 #[test]
-fn a_lost_map_that_is_shown_while_an_epoch_is_written_is_above_it_too() {
+fn a_lost_map_shown_while_an_epoch_is_written_is_above_it_too() {
     let (copy, _) = copy_and_later_map();
     let mut cluster = elect_beside_newcomer(copy, 0);
     settle(&mut cluster, seconds(100));
@@ -290,7 +290,7 @@ fn an_epoch_that_no_clock_could_have_given_is_not_believed() {
 
 /// Each delays the next map.
 #[test]
-fn a_worker_that_shows_ever_newer_maps_puts_the_next_one_off_for_a_bounded_time() {
+fn the_delay_by_a_worker_that_shows_newer_maps_is_bounded() {
     let mut cluster = elect_with(cluster_of(&["a"]).cluster_document().clone(), 1000);
     cluster.register_worker(registration("a", "a"), seconds(100)).unwrap();
     cluster.register_worker(registration("b", "b"), seconds(100)).unwrap();

@@ -9,7 +9,7 @@ fn joins_of_one_moment_are_one_change() {
 }
 
 #[test]
-fn a_map_comes_into_force_when_all_members_have_given_up_the_one_before() {
+fn a_map_takes_force_once_all_members_gave_up_the_one_before() {
     let mut cluster = cluster_of(&["a", "b"]);
     cluster.register_worker(registration("c", "c"), seconds(2)).unwrap();
     settle(&mut cluster, seconds(2));
@@ -31,7 +31,7 @@ fn a_map_comes_into_force_when_all_members_have_given_up_the_one_before() {
 }
 
 #[test]
-fn a_silent_worker_is_waited_for_until_its_lease_is_over_and_then_left_out() {
+fn a_silent_worker_is_left_out_once_its_lease_is_over() {
     let mut cluster = cluster_of(&["a", "b"]);
     for second in 2..=12 {
         let prepared = cluster
@@ -57,7 +57,7 @@ fn a_silent_worker_is_waited_for_until_its_lease_is_over_and_then_left_out() {
 }
 
 #[test]
-fn without_any_member_that_gave_up_the_outage_time_is_waited_for() {
+fn if_no_member_gave_up_its_map_the_outage_time_is_awaited() {
     let mut cluster = cluster_of(&["a"]);
     cluster.register_worker(registration("b", "b"), seconds(20)).unwrap();
     settle(&mut cluster, seconds(20));
@@ -89,7 +89,7 @@ fn who_leaves_in_order_is_not_waited_for() {
 /// A map with all of them was once longer than members read. Everything then stood still until
 /// somebody joined or left.
 #[test]
-fn of_too_many_open_writes_those_of_the_members_with_few_are_told() {
+fn members_with_few_open_writes_have_theirs_passed_on_first() {
     let names: Vec<String> = (0..25).map(|n| format!("w{n}")).collect();
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
     names.sort_unstable();
@@ -122,7 +122,7 @@ fn of_too_many_open_writes_those_of_the_members_with_few_are_told() {
 }
 
 #[test]
-fn a_new_leader_grants_to_nobody_it_does_not_know_and_waits_for_those_that_it_does() {
+fn a_new_leader_grants_nothing_to_strangers_and_awaits_members() {
     let document = cluster_of(&["a", "b"]).cluster_document().clone();
     let mut cluster = MembershipController::new(options(), document, seconds(50));
     let unknown = cluster.renew_lease(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(51));
@@ -157,7 +157,7 @@ fn drained_workers_stay_members_and_own_nothing() {
 }
 
 #[test]
-fn leases_that_end_one_after_the_other_while_a_map_is_prepared_are_one_change() {
+fn leases_that_end_one_by_one_during_a_change_are_one_change() {
     let mut cluster = cluster_of(&["a", "b", "c", "d"]);
     // c and d die at one moment, having renewed a second apart.
     cluster.renew_lease(&id("d"), &renewal("d", Epoch(101), Epoch(0)), seconds(2)).unwrap();

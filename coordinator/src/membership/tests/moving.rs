@@ -79,8 +79,9 @@ fn assert_a_quarter_at_a_time(came: &[Came]) {
     assert!(moved.iter().all(|&moved| moved <= share * 2 / 5), "{moved:?} of {share}");
 }
 
+/// The first quarter moves at once.
 #[test]
-fn slots_of_who_joins_or_is_drained_move_a_quarter_at_a_time_and_the_first_at_once() {
+fn slots_of_a_new_or_drained_worker_move_a_quarter_at_a_time() {
     let mut cluster = moving(&["a", "b", "c"]);
     cluster.register_worker(registration("d", "d"), seconds(30)).unwrap();
     let all = ["a", "b", "c", "d"];
@@ -102,7 +103,7 @@ fn slots_of_who_joins_or_is_drained_move_a_quarter_at_a_time_and_the_first_at_on
 }
 
 #[test]
-fn people_see_how_far_a_share_is_and_that_a_drained_worker_may_be_stopped_not_before_its_end() {
+fn a_view_shows_a_shares_progress_and_when_to_stop_a_worker() {
     let mut cluster = moving(&["a", "b"]);
     cluster.set_draining(&id("b"), true).unwrap();
     let mut seen = Vec::new();
@@ -163,8 +164,9 @@ fn a_crowd_that_joins_goes_on_together() {
     assert!(last.second <= 32 + MOVE_FOR.as_secs() + 4, "{came:?}");
 }
 
+/// It loses them at once, too. One that is away for longer regains them in steps.
 #[test]
-fn a_worker_that_is_lost_loses_its_slots_at_once_and_has_them_back_at_once_if_it_comes_back_soon() {
+fn a_lost_worker_that_returns_soon_regains_its_slots_at_once() {
     for (away, at_once) in [(10, true), (30, false)] {
         let mut cluster = moving(&["a", "b", "c"]);
         follow(&mut cluster, &["a", "b", "c"], 30..40);
@@ -180,7 +182,7 @@ fn a_worker_that_is_lost_loses_its_slots_at_once_and_has_them_back_at_once_if_it
 }
 
 #[test]
-fn who_comes_up_elsewhere_brings_nothing_along_and_gets_its_share_in_steps() {
+fn a_worker_with_a_new_address_gets_its_share_in_steps() {
     let mut cluster = moving(&["a", "b", "c"]);
     cluster.record_departure(&id("c"), leave("c", Some(Vec::new()), 0)).unwrap();
     follow(&mut cluster, &["a", "b"], 30..32);
@@ -191,7 +193,7 @@ fn who_comes_up_elsewhere_brings_nothing_along_and_gets_its_share_in_steps() {
 }
 
 #[test]
-fn a_worker_that_is_started_again_while_the_map_has_it_keeps_its_share() {
+fn a_worker_restarted_within_the_map_keeps_its_share() {
     let mut cluster = moving(&["a", "b"]);
     cluster.register_worker(registration("b", "b again"), seconds(30)).unwrap();
     assert_eq!(follow(&mut cluster, &["a", "b again"], 30..60), []);
@@ -206,7 +208,7 @@ fn a_worker_that_is_started_again_while_the_map_has_it_keeps_its_share() {
 
 /// Uses weights whose parts are no round numbers.
 #[test]
-fn a_new_leader_goes_on_where_the_last_one_was_with_who_joins_and_who_is_drained() {
+fn a_new_leader_continues_the_moves_of_the_last_one() {
     let mut cluster = moving(&["a", "b"]);
     let odd =
         |name, incarnation| WorkerRegistration { weight: 0.7, ..registration(name, incarnation) };
@@ -237,7 +239,7 @@ fn a_new_leader_goes_on_where_the_last_one_was_with_who_joins_and_who_is_drained
 
 /// A change may wait for a worker longer than a step takes.
 #[test]
-fn no_map_has_two_steps_of_one_worker_however_long_it_took_to_come() {
+fn no_map_has_two_steps_of_one_worker_however_late_it_comes() {
     let mut cluster = moving(&["a", "b", "c"]);
     cluster.options.settings.move_for = TimePeriod::from_seconds(4);
     cluster.register_worker(registration("d", "d"), seconds(30)).unwrap();
@@ -271,7 +273,7 @@ fn workers_of_a_cluster_that_begins_have_their_shares_at_once() {
 
 /// A second worker would make no sense either: nobody could own what it gives up.
 #[test]
-fn the_last_worker_that_is_left_does_not_begin_to_give_up_its_slots() {
+fn the_last_worker_does_not_begin_to_give_up_its_slots() {
     let mut cluster = moving(&["a", "b"]);
     for name in ["a", "b"] {
         cluster.set_draining(&id(name), true).unwrap();

@@ -8,7 +8,7 @@ fn at_place(incarnation: &str, place: u64) -> WorkerRegistration {
 }
 
 #[test]
-fn who_is_declared_dead_and_comes_up_elsewhere_has_its_old_lease_waited_for() {
+fn the_old_lease_of_a_dead_worker_that_moved_is_waited_for() {
     let mut cluster = cluster_of(&["a"]);
     cluster.forget_worker(&id("a")).unwrap();
     let moved = WorkerRegistration { address: "elsewhere:1".into(), ..registration("a", "a2") };
@@ -23,7 +23,7 @@ fn who_is_declared_dead_and_comes_up_elsewhere_has_its_old_lease_waited_for() {
 /// Found by random histories: the process that the map names may only be cut off, and go on with
 /// writes.
 #[test]
-fn a_process_that_came_up_elsewhere_can_not_leave_for_the_one_before() {
+fn a_process_that_moved_can_not_leave_for_the_one_before() {
     let mut cluster = cluster_of(&["a"]);
     let moved = WorkerRegistration { address: "elsewhere:1".into(), ..registration("a", "a2") };
     cluster.register_worker(moved, seconds(20)).unwrap();

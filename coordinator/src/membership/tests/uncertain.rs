@@ -44,7 +44,7 @@ fn told(cluster: &mut MembershipController, name: &str, incarnation: &str) -> Me
 }
 
 #[test]
-fn the_next_homes_are_told_for_how_long_those_before_were_uncertain() {
+fn the_next_homes_hear_how_long_those_before_were_uncertain() {
     let mut cluster = with_c_coming();
     give_up(&mut cluster, "a", Epoch(101), 7000, seconds(3));
     give_up(&mut cluster, "b", Epoch(101), 9000, seconds(3));
@@ -55,7 +55,7 @@ fn the_next_homes_are_told_for_how_long_those_before_were_uncertain() {
 }
 
 #[test]
-fn who_has_not_answered_under_the_map_in_force_can_not_hand_it_over() {
+fn a_home_that_never_answered_under_a_map_can_not_hand_it_over() {
     let mut cluster = with_c_coming();
     give_up(&mut cluster, "a", Epoch(100), 0, seconds(3));
     give_up(&mut cluster, "b", Epoch(101), 0, seconds(3));
@@ -64,7 +64,7 @@ fn who_has_not_answered_under_the_map_in_force_can_not_hand_it_over() {
 }
 
 #[test]
-fn a_process_that_is_started_again_under_the_same_map_is_told_so() {
+fn a_process_restarted_under_the_same_map_is_told_so() {
     let mut cluster = with_c_coming();
     give_up(&mut cluster, "a", Epoch(101), 0, seconds(3));
     give_up(&mut cluster, "b", Epoch(101), 0, seconds(3));
@@ -100,7 +100,7 @@ fn in_a_clusters_first_map_too() {
 }
 
 #[test]
-fn who_resumes_is_told_for_how_long_the_process_before_was_uncertain() {
+fn a_resuming_process_hears_of_its_predecessors_uncertainty() {
     let mut cluster = cluster_of(&["a"]);
     cluster.record_departure(&id("a"), leave("a", Some(Vec::new()), 5000)).unwrap();
     for _ in ["asks", "asks again, for the answer was lost"] {

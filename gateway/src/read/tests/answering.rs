@@ -79,7 +79,7 @@ async fn an_absent_object_is_the_stores_own_404_cold_and_hot() {
 }
 
 #[tokio::test]
-async fn an_absent_object_of_a_renamed_bucket_shows_no_name_behind_the_mount() {
+async fn an_absent_object_of_a_renamed_bucket_shows_no_store_names() {
     let mut bed = Make::default().bed().await;
     bed.mount = Arc::new(MountedBucket {
         name: "clients".into(),

@@ -73,7 +73,7 @@ async fn random_ranges_are_right_over_landings() {
 }
 
 #[tokio::test]
-async fn the_first_read_is_a_miss_and_the_second_a_hit_that_asks_no_store() {
+async fn the_second_read_is_a_hit_that_asks_no_store() {
     for join in [Join::Share, Join::Copy] {
         let bed = Make { join, ..Make::default() }.bed().await;
         let via = if join == Join::Share { "shm" } else { "tcp" };

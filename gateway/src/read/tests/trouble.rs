@@ -126,7 +126,7 @@ async fn workers_that_stop_leave_the_store() {
 
 /// The rest of a body past the tier is of the same version, or the body is cut.
 #[tokio::test]
-async fn a_body_that_goes_on_at_the_store_goes_on_with_the_same_version() {
+async fn a_body_that_continues_at_the_store_keeps_its_version() {
     let reader =
         GatewayReadSettings { window: ByteSize(BLOCK as u64), ..GatewayReadSettings::default() };
     let bed = Make { reader, ..Make::default() }.bed().await;
@@ -209,7 +209,7 @@ async fn a_body_goes_on_where_the_store_broke_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_past_the_tier_that_breaks_is_cut_when_the_object_is_another() {
+async fn a_broken_body_past_the_tier_is_cut_if_its_object_changed() {
     let mut bed = Make::default().bed().await;
     bed.mount = Arc::new(MountedBucket { cached: false, ..MountedBucket::clone(&bed.mount) });
     let old = content(8, BLOCK);
@@ -299,7 +299,7 @@ async fn a_large_object_of_a_store_that_ignores_ranges_is_read_whole() {
 
 /// A store that breaks off behind the last byte: a chunked answer without its end, say.
 #[tokio::test(start_paused = true)]
-async fn what_a_store_says_behind_the_last_byte_of_a_span_ends_nothing() {
+async fn a_failure_behind_the_last_byte_of_a_span_ends_nothing() {
     let bed = Make::default().bed().await;
     let expected = content(8, 3 * BLOCK);
     bed.put("k", &expected).await;

@@ -79,7 +79,7 @@ fn soft_roce_is_usable_with_two_warnings_as_in_the_vm() {
 }
 
 #[test]
-fn a_host_whose_rails_are_all_unusable_falls_back_to_tcp_and_fails() {
+fn a_host_without_a_usable_rail_falls_back_to_tcp_and_fails() {
     let mut fake = FakeHostTree::mlx5_host();
     fake.addresses.clear();
     fake.write_file("sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN");

@@ -96,7 +96,7 @@ eth1\t0002000A\t0400000A\t0003\t0\t0\t50\t00FFFFFF\t0\t0\t0
 ";
 
     #[test]
-    fn the_longest_prefix_then_the_smallest_metric_names_the_next_hop() {
+    fn the_longest_prefix_then_the_least_metric_names_the_next_hop() {
         let hop =
             |to: &str| find_next_hop_v4(V4, to.parse().unwrap(), "eth0").map(|hop| hop.to_string());
         assert_eq!(hop("10.0.0.9"), None, "on the link");

@@ -80,7 +80,7 @@ fn a_peer_without_route_is_a_failure() {
 }
 
 #[test]
-fn refused_and_silent_ports_are_failures_with_different_remedies() {
+fn refused_and_silent_ports_fail_with_different_remedies() {
     let refused = worst(&PeerProbe {
         reached: ConnectOutcome::Refused { round_trip: Duration::from_millis(2) },
         ..on_the_rail()

@@ -18,7 +18,7 @@ async fn ask_for(bed: &Bed, seconds: u32) -> TransportKind {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_breaks_in_a_call_is_followed_by_the_next_way_at_once() {
+async fn after_a_break_in_a_call_the_next_way_is_used_at_once() {
     let bed = Bed::new(2, false, PeerOptions::default());
     bed.ask().await.unwrap();
     settle().await;
@@ -36,7 +36,7 @@ async fn a_connection_that_breaks_in_a_call_is_followed_by_the_next_way_at_once(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rail_that_fails_rests_is_tried_seldom_and_comes_back_by_itself() {
+async fn a_failing_rail_rests_is_tried_seldom_and_returns_by_itself() {
     let bed = Bed::new(1, false, PeerOptions::default());
     bed.ask().await.unwrap();
     bed.rails[0].down();
@@ -85,7 +85,7 @@ async fn one_failing_rail_leaves_the_traffic_on_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rail_that_is_away_keeps_its_number_is_not_attempted_and_is_used_when_it_is_there() {
+async fn an_absent_rail_keeps_its_number_and_is_used_once_present() {
     let bed = Bed::new(2, false, PeerOptions::default());
     bed.rails[0].away(true);
     assert_eq!(ask_for(&bed, 5).await, Verbs);
@@ -110,7 +110,7 @@ async fn a_device_that_goes_and_returns_costs_no_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rail_that_is_down_at_the_peer_is_told_once_and_asked_for_again() {
+async fn a_rail_that_is_down_at_the_peer_is_told_once_and_asked_again() {
     let bed = Bed::new(2, false, PeerOptions::default());
     let rail = |nth| Some(Bed::rail_address(nth));
     bed.tcp.tells(TransportWays::over_rails(vec![None, None]));
@@ -129,7 +129,7 @@ async fn a_rail_that_is_down_at_the_peer_is_told_once_and_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_ticket_is_asked_for_where_one_was_refused_and_nowhere_else() {
+async fn a_new_ticket_is_asked_for_only_where_one_was_refused() {
     let bed = Bed::new(1, false, PeerOptions::default());
     let ticket = Some("00".repeat(64).parse().unwrap());
     let ways = TransportWays::over_rails(vec![Some(Bed::rail_address(0))]);
@@ -180,7 +180,7 @@ async fn rails_go_on_without_tcp_even_after_they_were_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_every_way_down_calls_fail_at_once_and_the_first_way_that_returns_is_used() {
+async fn with_every_way_down_calls_fail_at_once_until_one_returns() {
     let bed = Bed::new(2, false, PeerOptions::default());
     bed.ask().await.unwrap();
     bed.rails.iter().for_each(bed::Line::down);

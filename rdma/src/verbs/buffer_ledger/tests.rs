@@ -93,7 +93,7 @@ fn what_was_taken_unseen_is_lost_and_may_be_found() {
 }
 
 #[test]
-fn peers_that_never_proved_the_secret_leave_few_buffers_in_doubt_however_many_come() {
+fn unproven_peers_leave_few_doubtful_buffers_however_many_come() {
     let mut device = Device::new(64);
     for _ in 0..200 {
         assert!(device.shares.reserve_share(8), "the next has a share");

@@ -154,7 +154,7 @@ async fn leftovers_of_a_killed_process_are_swept() {
 }
 
 #[tokio::test]
-async fn garbage_that_a_killed_process_did_not_remove_is_removed_later() {
+async fn garbage_left_by_a_killed_process_is_removed_later() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_with_bucket(folder.path()).await;
     put(&store, "k", content(1, 2_000_000)).await.unwrap();

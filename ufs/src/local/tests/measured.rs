@@ -19,7 +19,7 @@ fn value(registry: &Registry, name: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn every_row_of_the_table_is_shown_under_the_stores_name_while_it_is_open() {
+async fn every_row_of_the_table_shows_under_an_open_stores_name() {
     let folder = tempfile::tempdir().unwrap();
     let other = tempfile::tempdir().unwrap();
     let registry = Registry::new();

@@ -80,7 +80,7 @@ async fn readers_beside_writers_see_whole_versions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_copy_beside_writers_copies_a_whole_version_or_says_that_it_lost() {
+async fn a_copy_beside_writers_takes_a_whole_version_or_says_it_lost() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_with_bucket(folder.path()).await;
     put(&store, "from", content(1, 100_000)).await.unwrap();

@@ -93,7 +93,7 @@ async fn parts_that_the_object_does_not_have_are_given_up() {
 }
 
 #[tokio::test]
-async fn uploads_and_parts_beyond_the_bounds_are_forgotten_and_their_pages_given_up() {
+async fn uploads_and_parts_beyond_the_bounds_give_their_pages_up() {
     let bounds = GatewayPopulateSettings { uploads_max: 2, parts_max: 3, ..settings() };
     let bed = PopulateBed::with(&bounds);
     for upload in ["a", "b", "c"] {

@@ -136,7 +136,7 @@ async fn a_tier_that_hangs_holds_the_client_for_no_longer_than_it_may() {
 }
 
 #[tokio::test]
-async fn a_worker_that_fails_is_asked_once_and_the_others_pages_are_kept() {
+async fn a_failing_worker_is_asked_once_and_others_keep_their_pages() {
     let bed = PopulateBed::new();
     bed.tier.odd_fails.store(true, Ordering::SeqCst);
     let content = content(1, 4 * BLOCK);

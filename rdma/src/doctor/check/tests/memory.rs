@@ -49,7 +49,7 @@ fn too_little_locked_memory_fails_and_leaves_tcp() {
 }
 
 #[test]
-fn the_arena_of_the_configuration_is_what_locked_memory_is_held_against() {
+fn locked_memory_is_checked_against_the_configured_arena() {
     let severity = |bytes: &'static str, gib| {
         let mut fake = FakeHostTree::mlx5_host();
         memlock(bytes)(&mut fake);

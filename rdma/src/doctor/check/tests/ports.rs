@@ -44,8 +44,9 @@ fn a_port_without_subnet_manager_is_told_so() {
     });
 }
 
+/// One lane of Ethernet is none.
 #[test]
-fn an_infiniband_link_that_negotiated_down_is_a_warning_and_one_ethernet_lane_is_not() {
+fn only_an_infiniband_link_that_negotiated_down_is_a_warning() {
     warns(HostCheckKind::Rate, "mlx5_0/1", "1 × NDR")
         .holds_after(|fake| fake.write_file(&format!("{IB}/rate"), "100 Gb/sec (1X NDR)"));
     warns(HostCheckKind::Rate, "mlx5_0/1", "4 × SDR")
@@ -59,7 +60,7 @@ fn an_infiniband_link_that_negotiated_down_is_a_warning_and_one_ethernet_lane_is
 }
 
 #[test]
-fn roce_v1_alone_is_a_warning_and_infiniband_is_not_taken_for_it() {
+fn roce_v1_alone_is_a_warning_and_infiniband_is_not_roce_v1() {
     warns(HostCheckKind::Gid, "mlx5_1/1", "RoCE v1 only").holds_after(|fake| {
         for index in [1, 3] {
             fake.write_file(&format!("{ROCE}/gid_attrs/types/{index}"), "IB/RoCE v1");
@@ -300,7 +301,7 @@ fn a_bond_that_is_one_rdma_device_is_one_rail() {
 }
 
 #[test]
-fn a_bond_in_a_mode_without_lag_or_with_a_slave_down_is_a_warning() {
+fn a_bond_without_lag_or_with_a_slave_down_is_a_warning() {
     let warns =
         |said| FindingExpectation { healthy: lag, ..warns(HostCheckKind::Bonding, "bond0", said) };
     warns("mode balance-rr")

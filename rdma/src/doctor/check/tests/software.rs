@@ -51,7 +51,7 @@ fn built_in_modules_count_as_loaded() {
 }
 
 #[test]
-fn a_nic_whose_rdma_module_is_missing_is_pointed_out_without_alarm() {
+fn a_nic_without_its_rdma_module_is_noted_without_alarm() {
     control(HostCheckKind::Modules, "eth2", FindingSeverity::Ok, "can do RDMA").holds_after(
         |fake| {
             fake.remove_path("sys/class/infiniband/mlx5_1");
@@ -138,7 +138,7 @@ fn a_device_that_libibverbs_does_not_list_is_a_warning() {
 }
 
 #[test]
-fn a_missing_device_file_is_a_warning_and_a_failure_if_it_was_the_last() {
+fn a_missing_device_file_warns_and_fails_if_it_was_the_last() {
     control(
         HostCheckKind::Access,
         "mlx5_1",
@@ -155,7 +155,7 @@ fn a_missing_device_file_is_a_warning_and_a_failure_if_it_was_the_last() {
 }
 
 #[test]
-fn a_device_file_that_does_not_open_is_told_with_the_kernels_words() {
+fn a_device_file_that_does_not_open_shows_the_kernels_words() {
     // A folder can't be opened for writing by anybody, not even by root.
     control(
         HostCheckKind::Access,
@@ -191,7 +191,7 @@ fn pod() -> FakeHostTree {
 }
 
 #[test]
-fn a_container_without_device_files_is_told_of_the_device_plugin() {
+fn a_container_without_device_files_hears_of_the_device_plugin() {
     let control = FindingExpectation {
         healthy: pod,
         check: HostCheckKind::Container,
@@ -225,7 +225,7 @@ fn a_container_that_was_given_one_device_of_two_is_well() {
 }
 
 #[test]
-fn containers_are_known_by_their_marks_and_hosts_are_not_taken_for_one() {
+fn marks_tell_containers_from_hosts() {
     let container = |change: fn(&FakeHostTree)| {
         let fake = FakeHostTree::mlx5_host();
         change(&fake);
