@@ -13,7 +13,7 @@ mod check_table;
 mod coherence_table;
 mod doubt_tracker;
 mod generation_slots;
-mod identity;
+mod kept_answers;
 mod lease_grants;
 mod read_counter;
 mod size_guess;

@@ -4,11 +4,11 @@
 //! [`crate::pages`].
 
 mod announce;
-mod attribute_lookup;
 mod forget;
 mod gone_version;
 mod leases;
 mod listing;
+mod open_operation;
 pub(crate) mod open_plan;
 mod report;
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use verbs3_protocol::{KeyGeneration, WriteLeaseState};
 
-pub(crate) use attribute_lookup::{LearnedAttributes, OpenAttemptError, OpenOperation};
+pub(crate) use open_operation::{LearnedAttributes, OpenAttemptError, OpenOperation};
 
 use crate::attributes::{
     AttributeCache, AttributeFetcher, CoherenceTable, KeyReadCounter, LeaseGrantTable, RecallScope,

@@ -6,7 +6,7 @@
 
 mod block_tending;
 mod disk_settling;
-mod held_pages;
+mod neighbour_reads;
 mod page_warming;
 mod span_reader;
 

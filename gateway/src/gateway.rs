@@ -17,11 +17,11 @@ use verbs3_telemetry::RequestTracer;
 
 use crate::auth::{AuthAccessGate, AuthKeyProvider, IdentityStore};
 use crate::cors::{CorsOptions, CorsResponder};
-use crate::exchange::{RequestPlaces, TenantBounds};
 use crate::http::{
     AdminEndpoints, AdminLimits, FormUploads, GatewayFront, HostDomains, HttpListener, HttpServer,
     InboundBounds, LenientRoute, OwnHosts, ReadinessCheck,
 };
+use crate::http_exchange::{RequestPlaces, TenantBounds};
 use crate::lending::GatewayLending;
 use crate::metrics::{AdminMetrics, GatewayHttpMetrics};
 use crate::mount::MountTable;

@@ -4,7 +4,6 @@
 //! s3s.
 
 mod admin;
-mod body_loan;
 mod client_progress;
 mod connection_caller;
 mod connection_peer;
@@ -13,22 +12,23 @@ mod date;
 pub(crate) mod decoders;
 mod document_checks;
 mod form;
+mod framed_body;
 mod gateway_front;
 mod host_domains;
+mod hyper_body;
 mod inbound_body;
 mod known_connections;
 mod lenient_headers;
-mod lent_heads;
+mod lent_head_list;
 mod lent_read;
 mod outbound_body;
 mod outbound_queue;
-mod presigned;
 mod rate_floor;
-mod request_body;
 mod request_preparation;
 mod server;
-mod sigv2;
-mod sigv4;
+mod signed_url;
+mod sigv2_demands;
+mod sigv4_demands;
 mod stall_guard;
 mod xml_references;
 
@@ -43,7 +43,7 @@ pub(crate) use inbound_body::{InboundBody, InboundBounds};
 pub(crate) use known_connections::KnownConnections;
 pub(crate) use lenient_headers::{LenientRoute, plain_range};
 pub(crate) use outbound_body::OutboundBody;
-pub(crate) use presigned::URL_EXPIRES_S_MAX;
 pub use rate_floor::RateMin;
 pub(crate) use server::HttpServer;
 pub use server::{HttpListener, ListenError};
+pub(crate) use signed_url::URL_EXPIRES_S_MAX;

@@ -10,7 +10,7 @@ use verbs3_metrics::{
 
 use crate::operation_table;
 use crate::read::metrics::ReadMetrics;
-use crate::request::{BytesOrigin, ReadVerdict};
+use crate::request_context::{BytesOrigin, ReadVerdict};
 use crate::tenant_metrics::TenantMetrics;
 use crate::write::populate::PopulateMetrics;
 

@@ -3,25 +3,25 @@
 //! it (`get_object` has HeadObject, `put_object` has UploadPart, `multipart_ends` both ends of an
 //! upload).
 
-mod attributes;
 mod bucket_lists;
+mod client_presence;
 mod copy_object;
 mod delete_objects;
 mod get_object;
-mod left_write;
+mod get_object_attributes;
 mod list_buckets;
 mod list_objects;
 mod multipart_ends;
 mod operation_core;
+mod operation_input;
 mod put_object;
 pub(crate) mod query;
 mod rewrite;
 mod rights;
 mod s3_implementation;
-mod table_operation;
 
 pub(crate) use bucket_lists::BucketLists;
 pub(crate) use operation_core::OperationCore;
+pub(crate) use operation_input::TableOperation;
 pub(crate) use rights::RightsJudge;
 pub(crate) use s3_implementation::S3Implementation;
-pub(crate) use table_operation::TableOperation;

@@ -18,8 +18,8 @@ use s3s::{Body, HttpResponse, S3Result};
 use time::OffsetDateTime;
 
 use crate::auth::{AuthIdentity, IdentityStore, ProofClock};
-use crate::exchange::HttpExchange;
 use crate::http::HostDomains;
+use crate::http_exchange::HttpExchange;
 use crate::mount::MountedBucket;
 use crate::operations::{OperationCore, TableOperation as _};
 use crate::read::{ACCEPT_RANGES, ObjectReader, ReadRequestPlan, TierAnswer};

@@ -5,10 +5,10 @@
 //! Parses no HTTP and checks no right: that is done before.
 
 mod admission;
-mod answers;
 mod assembled_body;
 mod bypass;
 mod bypassed_body;
+mod client_answer;
 mod conditions;
 mod fetch_flight;
 mod head_list;
@@ -36,7 +36,7 @@ use verbs3_protocol::{AbsentReply, BlockGeometry, ByteRange, ObjectKey};
 use verbs3_telemetry::ActiveTraceSpan;
 
 use crate::mount::{AttributeFreshness, KEY_BYTES_MAX, MountedBucket};
-use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
+use crate::request_context::{BytesOrigin, ReadVerdict, RequestContext};
 use crate::settings::{GatewayReadSettings, GatewaySettings};
 use crate::store_rates::StoreRates;
 use crate::tenant_places::SharingRules;
@@ -164,7 +164,7 @@ impl ObjectReader {
         let first_bytes = self.first_bytes(plan);
         let Some(mut admitted) = self.shared.admission.admit_bytes(cx, first_bytes).await else {
             self.shared.metrics.slow_downs.inc();
-            return Err(answers::slow_down("too many bytes are in flight"));
+            return Err(client_answer::slow_down("too many bytes are in flight"));
         };
         let want = Some(plan.range.unwrap_or(ByteRange::All));
         let Some(mut object) = self.open_object(cx, mount, plan, want).await? else {
@@ -276,11 +276,13 @@ impl ObjectReader {
                     (request.attributes_age_ms_max, request.absence_age_ms_max) = (0, 0);
                 }
                 Err(FetchError::Ufs(error)) => {
-                    return Err(answers::of_ufs_error(cx, mount, error));
+                    return Err(client_answer::of_ufs_error(cx, mount, error));
                 }
                 Err(FetchError::NoPlace) => {
                     self.shared.metrics.slow_downs.inc();
-                    return Err(answers::slow_down("too many reads past the cache are under way"));
+                    return Err(client_answer::slow_down(
+                        "too many reads past the cache are under way",
+                    ));
                 }
             }
         }
@@ -306,7 +308,7 @@ impl ObjectReader {
         match outcome {
             OpenOutcome::Found(found) => Ok(Some(FoundObject::from_tier(*found))),
             OpenOutcome::Absent(absent) => Err(self.tell_absence(cx, mount, absent)),
-            OpenOutcome::Ufs(answer) => Err(answers::of_worker(cx, mount, answer)),
+            OpenOutcome::Ufs(answer) => Err(client_answer::of_worker(cx, mount, answer)),
             OpenOutcome::Bypass(reason) => Ok(self.open_by_store(cx, mount, request, reason).await),
         }
     }
@@ -320,7 +322,7 @@ impl ObjectReader {
     ) -> S3Error {
         let verdict = if absent.cached { ReadVerdict::Hit } else { ReadVerdict::Miss };
         self.shared.metrics.reads[verdict].inc();
-        answers::of_worker(cx, mount, absent.answer)
+        client_answer::of_worker(cx, mount, absent.answer)
     }
 
     /// Judges an object against conditions and range. `Err`: the answer to the client.
@@ -337,9 +339,9 @@ impl ObjectReader {
             ConditionVerdict::Proceed => {}
             ConditionVerdict::NotModified => {
                 self.note_outcome(cx, attributes_verdict, origin);
-                return Err(answers::not_modified(cx, attributes));
+                return Err(client_answer::not_modified(cx, attributes));
             }
-            ConditionVerdict::Failed => return Err(answers::precondition_failed()),
+            ConditionVerdict::Failed => return Err(client_answer::precondition_failed()),
         }
         let range = plan.range_of(&attributes);
         // The bytes that came along belong to a range that the client can no longer use.
@@ -349,7 +351,7 @@ impl ObjectReader {
             AnswerExtent::Whole(range) => (range, false),
             AnswerExtent::Part(range) => (range, true),
             AnswerExtent::Unsatisfiable => {
-                return Err(answers::invalid_range(attributes.version.bytes));
+                return Err(client_answer::invalid_range(attributes.version.bytes));
             }
         };
         Ok(JudgedObject {

@@ -9,7 +9,7 @@ use verbs3_ufs::RawAnswer;
 use verbs3_ufs::raw_answer::{self, RemoteFailure};
 
 use crate::mount::MountNamePair;
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 
 /// The UFS's own id of the request, for its operator. `x-amz-request-id` is this gateway's.
 pub(crate) const UFS_REQUEST_ID: HeaderName = HeaderName::from_static("x-verbs3-ufs-request-id");

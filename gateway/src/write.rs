@@ -5,7 +5,7 @@
 pub(crate) mod body_budget;
 pub(crate) mod body_fault;
 pub(crate) mod checks;
-pub(crate) mod chunk_guard;
+pub(crate) mod chunk_scanner;
 mod chunk_signing;
 pub(crate) mod chunked;
 pub(crate) mod decoders;

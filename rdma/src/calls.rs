@@ -6,6 +6,7 @@
 //! decides nothing about calls.
 
 mod admission_gate;
+mod call_credits;
 mod coalescing_waker;
 mod connection_start;
 #[doc(hidden)]
@@ -15,6 +16,7 @@ mod handshake;
 mod inlet_error;
 mod line_call;
 mod outgoing_frame;
+mod pending_call;
 mod queued_bytes;
 mod requester;
 mod session;
@@ -39,6 +41,7 @@ pub(crate) use handshake::{
 };
 pub(crate) use inlet_error::InletError;
 pub(crate) use outgoing_frame::OutgoingFrame;
+pub(crate) use pending_call::{InProcessPull, PendingCall};
 pub(crate) use queued_bytes::{QueuedBytesBudget, QueuedBytesPermit};
 pub(crate) use session::{ServerSession, serve_session};
 

@@ -20,11 +20,10 @@
 //!
 //! A message goes out and in: `TransportPeer::call_with` → `peer/way_choice` → `calls/line_call` →
 //! outlet ⇒ inlet → `calls/session` → `CallService::serve_call`. Its reply: `session/reply_driver`
-//! → outlet ⇒ inlet → `calls/requester` → `pending_call` → `OutgoingCall::next`.
+//! → outlet ⇒ inlet → `calls/requester` → `calls/pending_call` → `OutgoingCall::next`.
 
 pub mod arena;
 pub mod bench;
-mod call_credits;
 pub mod calls;
 mod cpu_affinity;
 pub mod doctor;
@@ -33,7 +32,6 @@ mod keyed_mac;
 pub mod landing;
 pub mod metrics;
 pub mod peer;
-mod pending_call;
 pub mod rails;
 pub mod settings;
 #[cfg(not(miri))]

@@ -13,14 +13,14 @@ mod tier;
 mod upkeep;
 mod writing;
 
+pub use asking::current_map::MissingPeer;
 pub use asking::hot_blocks::HotBlockReplicas;
-pub use asking::placement::MissingPeer;
 pub use asking::single_answer::{AnswerFlaw, OtherBytes, QuestionError};
 pub use neighbour_client::{
     HeldRead, HeldRequest, NeighbourClient, NeighbourError, TakeOverOutcome,
 };
 pub use options::{TierOptions, TierOptionsError};
-pub use reading::bypass::BypassReason;
+pub use reading::bypass_reason::BypassReason;
 pub use reading::head_list::HeadListRequest;
 pub use reading::lease_table::TierBootClock;
 pub use reading::open_request::OpenRequest;

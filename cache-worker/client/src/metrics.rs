@@ -6,7 +6,7 @@ use verbs3_metrics::{MetricFamily, MetricLabel, MetricsTable, MetricsTableDescri
 use verbs3_protocol::{WorkerRequest, WriteNotice};
 use verbs3_rdma::transport::TransportKind;
 
-use crate::reading::bypass::BypassReason;
+use crate::reading::bypass_reason::BypassReason;
 
 /// Describes every metric of this crate, for the document.
 pub fn describe_metrics() -> Vec<MetricsTableDescription> {

@@ -9,7 +9,7 @@
 //! - `open_under_map` gives `OpenOutcome`, or the epoch of the other map that the home has.
 //! - `try_open_once` gives `OpenOutcome`, or `OpenTryError`: why another try may help.
 
-pub(crate) mod bypass;
+pub(crate) mod bypass_reason;
 pub(crate) mod head_list;
 pub(crate) mod lease_table;
 pub(crate) mod leased_open;

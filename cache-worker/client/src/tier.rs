@@ -14,8 +14,8 @@ use verbs3_protocol::{
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::TransportPeer;
 
+use crate::asking::current_map::{MissingPeer, TierPlacement};
 use crate::asking::hot_blocks::HotBlockReplicas;
-use crate::asking::placement::{MissingPeer, TierPlacement};
 use crate::asking::single_answer::QuestionError;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{LeasedOpenKind, TierMetrics};

@@ -15,7 +15,7 @@ mod membership;
 mod messages;
 mod object_look;
 mod object_open;
-mod page_populating;
+mod page_staging;
 mod page_warming;
 mod pause_watch;
 mod placement;
@@ -52,7 +52,7 @@ pub use object_open::{
     AbsentReply, AttributeLease, ByteRange, HeadAttributes, OpenAnswer, OpenMessage,
     OpenObjectReply, UfsAnswer,
 };
-pub use page_populating::{
+pub use page_staging::{
     PopulateToken, SETTLED_TOKENS_MAX, STAGED_PAGES_MAX, SettleMessage, SettledPages, StageMessage,
     StagedPages,
 };

@@ -17,7 +17,7 @@ use crate::lease_recall::{RecallPollMessage, RecallReply};
 use crate::listing::ListingMessage;
 use crate::object_look::{ObjectLookMessage, ObjectLookReply};
 use crate::object_open::{AbsentReply, OpenMessage, OpenObjectReply};
-use crate::page_populating::{SettleMessage, SettledPages, StageMessage, StagedPages};
+use crate::page_staging::{SettleMessage, SettledPages, StageMessage, StagedPages};
 use crate::page_warming::{WarmMessage, WarmPagesReply};
 use crate::refusal::WorkerRefusal;
 use crate::standing::StandingReply;

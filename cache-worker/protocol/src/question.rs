@@ -12,7 +12,7 @@ use crate::listing::ListingMessage;
 use crate::messages::{WorkerReply, WorkerRequest};
 use crate::object_look::{ObjectLookMessage, ObjectLookReply};
 use crate::object_open::{OpenAnswer, OpenMessage};
-use crate::page_populating::{SettleMessage, SettledPages, StageMessage, StagedPages};
+use crate::page_staging::{SettleMessage, SettledPages, StageMessage, StagedPages};
 use crate::page_warming::{WarmAnswer, WarmMessage};
 use crate::refusal::WorkerRefusal;
 use crate::standing::{StandingQuestion, StandingReply};

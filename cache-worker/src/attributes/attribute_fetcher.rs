@@ -32,7 +32,7 @@ use super::check_table::{
 use super::coherence_table::CoherenceTable;
 use super::lease_grants::{LeaseGrantTable, RecallScope};
 use super::size_guess::ObjectSizeGuess;
-use super::{AttributeCheckOutcome, AttributeQuery, identity};
+use super::{AttributeCheckOutcome, AttributeQuery, kept_answers};
 use crate::call_trace::ask_ufs;
 use crate::clock::WorkerClock;
 use crate::digest::{AttributesKey, KeyedDigester};
@@ -142,7 +142,7 @@ impl AttributeFetcher {
                 (ObjectPresence::Present(Arc::new(attributes)), true, coming)
             }
             UfsAttributeAnswer::Absent(raw) => {
-                let is_worth_it = identity::names_an_absence(&raw);
+                let is_worth_it = kept_answers::names_an_absence(&raw);
                 (ObjectPresence::Absent(Arc::new(to_ufs_answer(&raw))), is_worth_it, None)
             }
             UfsAttributeAnswer::Changing => return AttributeCheckOutcome::Moved,
@@ -301,13 +301,13 @@ impl AttributeFetcher {
         if let Some(refused) = beyond_ranges(subject, &stream.head) {
             return refused;
         }
-        let version = match identity::stated_version(&stream.head)
+        let version = match kept_answers::stated_version(&stream.head)
             .cacheable_version(subject.version_id.as_deref())
         {
             Ok(version) => version,
             Err(error) => return UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
         };
-        let attributes = identity::build_attributes(&stream.head, version, needs.checksums);
+        let attributes = kept_answers::build_attributes(&stream.head, version, needs.checksums);
         let fits = stream.head.bytes <= bytes;
         let stream = if fits { stream } else { stream.cut_at(wanted) };
         let coming = self.fill_from_answer(subject, &attributes, stream, turn);
@@ -361,15 +361,15 @@ impl AttributeFetcher {
         if let Some(refused) = beyond_ranges(subject, &stream.head) {
             return refused;
         }
-        let version = match identity::stated_version(&stream.head)
+        let version = match kept_answers::stated_version(&stream.head)
             .cacheable_version(subject.version_id.as_deref())
         {
             Ok(version) => version,
             Err(error) => return UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
         };
         let covers_all = stream.range == (0..stream.head.bytes);
-        let own_checksums = identity::has_own_checksums(&stream.head, covers_all);
-        let attributes = identity::build_attributes(&stream.head, version, own_checksums);
+        let own_checksums = kept_answers::has_own_checksums(&stream.head, covers_all);
+        let attributes = kept_answers::build_attributes(&stream.head, version, own_checksums);
         let coming = self.fill_from_answer(subject, &attributes, stream, turn);
         if !needs.checksums || own_checksums {
             return UfsAttributeAnswer::Present(attributes, coming);
@@ -428,8 +428,8 @@ impl AttributeFetcher {
         let Some(raw) = error.raw_answer() else { return refused_by_ufs(error) };
         // An error to a HEAD has no body, but the client of a GET needs one. Only its code tells a
         // missing key, which may be cached, from a missing bucket.
-        let absent = raw.status.as_u16() == 404 && !identity::is_delete_marker(raw);
-        if !needs.error_body && (!absent || identity::names_an_absence(raw)) {
+        let absent = raw.status.as_u16() == 404 && !kept_answers::is_delete_marker(raw);
+        if !needs.error_body && (!absent || kept_answers::names_an_absence(raw)) {
             return refused_by_ufs(error);
         }
         self.metrics.ufs_requests[UfsRequestKind::Get].inc();

@@ -9,7 +9,7 @@ use verbs3_protocol::{
 };
 
 use super::AttributeHome;
-use super::attribute_lookup::{LearnedAttributes, OpenOperation};
+use super::open_operation::{LearnedAttributes, OpenOperation};
 use crate::attributes::{AttributeMaxAge, LeaseGrantError, NewLease};
 use crate::digest::AttributesKey;
 use crate::metrics::{BusyReason, CountedRequest, LeaseGrantEvent};

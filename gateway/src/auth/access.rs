@@ -12,7 +12,7 @@ use s3s::path::S3Path;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use super::IdentityStore;
-use crate::exchange::HttpExchange;
+use crate::http_exchange::HttpExchange;
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::operations::query;
 use crate::preload;

@@ -5,7 +5,7 @@ use http::header::{AUTHORIZATION, RANGE};
 use http::{HeaderMap, HeaderValue, Uri};
 
 use super::form::decoders::read;
-use super::{lenient_headers, presigned, sigv2, sigv4};
+use super::{lenient_headers, signed_url, sigv2_demands, sigv4_demands};
 
 /// Reads a form upload, and checks it against its policy.
 pub fn decode_form(bytes: &[u8]) {
@@ -23,15 +23,19 @@ pub fn decode_signatures(bytes: &[u8]) {
         headers.insert(AUTHORIZATION, value);
     }
     // A refusal is fine. But nothing may panic, and a URL without its signature must stay a URL.
-    let _ = presigned::check_expiry(&uri);
-    let _ = sigv4::check_coverage(&uri, &headers);
-    if let Ok(unsigned) = presigned::strip_signature(&uri) {
+    let _ = signed_url::check_expiry(&uri);
+    let _ = sigv4_demands::check_coverage(&uri, &headers);
+    if let Ok(unsigned) = signed_url::strip_signature(&uri) {
         assert_eq!(unsigned.path(), uri.path());
     }
     for enabled in [false, true] {
         let mut mended = uri.clone();
-        let _ =
-            sigv2::check_sigv2(&mut mended, &headers, enabled, std::time::Duration::from_secs(900));
+        let _ = sigv2_demands::check_sigv2(
+            &mut mended,
+            &headers,
+            enabled,
+            std::time::Duration::from_secs(900),
+        );
     }
 }
 

@@ -30,7 +30,7 @@ use super::HostDomains;
 use super::inbound_body::InboundBody;
 use super::xml_references::with_references;
 use crate::auth::IdentityStore;
-use crate::exchange::HttpExchange;
+use crate::http_exchange::HttpExchange;
 use crate::tenant_places::{TenantPlace, TenantPlaces};
 
 /// Most bytes before the file. S3 takes 20 KB of fields ("POST Object", S3 reference); boundaries

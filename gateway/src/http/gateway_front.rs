@@ -20,17 +20,17 @@ use super::connection_caller::{CallerVisit, ConnectionCaller};
 use super::connection_peer::ConnectionPeer;
 use super::form::{self, FormUploads};
 use super::host_domains::{self, OwnHosts};
+use super::hyper_body::HttpRequestBody;
 use super::inbound_body::InboundBounds;
 use super::outbound_body::{self, OutboundBody, RequestEnding};
-use super::presigned;
-use super::request_body::HttpRequestBody;
-use super::sigv4::{self, UnsignedHeaders};
+use super::signed_url;
+use super::sigv4_demands::{self, UnsignedHeaders};
 use super::xml_references::write_references;
 use crate::cors::{CorsRequester, CorsResponder};
-use crate::exchange::{HttpExchange, RequestPlaces, TenantBounds};
+use crate::http_exchange::{HttpExchange, RequestPlaces, TenantBounds};
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::plain_read::{PlainReadOutcome, PlainReadRoute};
-use crate::request::{RequestContext, RequestId};
+use crate::request_context::{RequestContext, RequestId};
 use crate::s3_errors::slow_down;
 use crate::ufs_answer::{REQUEST_ID, pass_headers};
 use crate::write::body_budget::BodyBudget;
@@ -260,7 +260,7 @@ impl GatewayFront {
                 // it before it takes a request without one for a stranger's.
                 PlainReadOutcome::TierDeclined => {
                     request.headers_mut().remove(header::AUTHORIZATION);
-                    match presigned::strip_signature(request.uri()) {
+                    match signed_url::strip_signature(request.uri()) {
                         Ok(uri) => *request.uri_mut() = uri,
                         Err(refused) => return answer_of(refused),
                     }
@@ -470,7 +470,7 @@ pub(super) fn answer_of(error: S3Error) -> HttpResponse {
     let unsigned =
         error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>()).cloned();
     if let Some(UnsignedHeaders { names }) = unsigned {
-        return sigv4::unsigned_headers_response(&error, &names);
+        return sigv4_demands::unsigned_headers_response(&error, &names);
     }
     error.to_http_response().unwrap_or_else(|_| {
         let mut response = HttpResponse::new(Body::empty());

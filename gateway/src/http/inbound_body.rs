@@ -14,10 +14,10 @@ use s3s::StdError;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::document_checks;
+use super::hyper_body::HttpRequestBody;
 use super::rate_floor::{RateFloor, RateMin};
-use super::request_body::HttpRequestBody;
 use crate::metrics::GatewayHttpMetrics;
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 use crate::write::body_budget::{BodyBudget, BodyReservation};
 use crate::write::body_fault::{BodyFault, FaultSlot};
 use crate::write::checks::BodyChecks;

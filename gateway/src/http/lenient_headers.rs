@@ -13,9 +13,9 @@ use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::presigned;
+use super::signed_url;
 use crate::auth::IdentityStore;
-use crate::exchange::HttpExchange;
+use crate::http_exchange::HttpExchange;
 use crate::s3_errors::access_denied;
 
 /// A function that reads the value of a header.
@@ -70,7 +70,7 @@ impl S3Route for LenientRoute {
         headers.remove(AUTHORIZATION);
         let mut mended = Request::new(input);
         *mended.method_mut() = method;
-        *mended.uri_mut() = presigned::strip_signature(&uri)?;
+        *mended.uri_mut() = signed_url::strip_signature(&uri)?;
         *mended.headers_mut() = headers;
         *mended.extensions_mut() = extensions;
         let answered = self.inner.call(mended).await;

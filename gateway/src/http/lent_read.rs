@@ -12,10 +12,10 @@ use super::connection_peer::ConnectionPeer;
 use super::gateway_front::{GatewayFront, answer_of, code_of};
 use super::outbound_body::{OutboundBody, RequestEnding};
 use crate::auth::AuthIdentity;
-use crate::exchange::HttpExchange;
+use crate::http_exchange::HttpExchange;
 use crate::metrics::DenialReason;
 use crate::plain_read::PlainReadOutcome;
-use crate::request::{RequestContext, RequestId};
+use crate::request_context::{RequestContext, RequestId};
 
 impl GatewayFront {
     /// Answers a read of an identity that is in force now.

@@ -17,7 +17,7 @@ use verbs3_telemetry::{KeyValue, RequestFacts, clamp_number};
 use super::client_progress::{ClientProgress, ProgressTurn};
 use super::connection_caller::CallerVisit;
 use super::outbound_queue::{AnswerRest, QueuedAnswer};
-use crate::exchange::HttpExchange;
+use crate::http_exchange::HttpExchange;
 use crate::metrics::GatewayHttpMetrics;
 use crate::write::body_budget::{BodyBudget, BodyPlace};
 

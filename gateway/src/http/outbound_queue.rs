@@ -14,7 +14,7 @@ use prometheus::IntGauge;
 
 use super::client_progress::ProgressTurn;
 use super::connection_caller::CallerVisit;
-use crate::exchange::HeldPlaces;
+use crate::http_exchange::HeldPlaces;
 use crate::write::body_budget::BodyPlace;
 
 /// One answer in the queue.

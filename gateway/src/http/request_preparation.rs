@@ -9,16 +9,16 @@ use http_body::Body as _;
 use s3s::host::S3Host as _;
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 
-use super::body_loan::{BodyLoan, decoded_length};
 use super::document_checks;
 use super::form::FormResponsePlan;
+use super::framed_body::{FramedBody, decoded_length};
 use super::gateway_front::GatewayFront;
+use super::hyper_body::HttpRequestBody;
 use super::inbound_body::{BodyRequest, InboundBody};
-use super::presigned;
-use super::request_body::HttpRequestBody;
-use super::sigv2;
-use super::sigv4::{self, UnsignedHeaders};
-use crate::exchange::HttpExchange;
+use super::signed_url;
+use super::sigv2_demands;
+use super::sigv4_demands::{self, UnsignedHeaders};
+use crate::http_exchange::HttpExchange;
 use crate::metrics::DenialReason;
 use crate::write::body_fault::BodyFault;
 use crate::write::checks::BodyChecks;
@@ -62,10 +62,15 @@ impl GatewayFront {
     ) -> S3Result<Request<Body>> {
         let (mut parts, body) = request.into_parts();
         self.check_method(&parts.method, &parts.uri, &parts.headers)?;
-        sigv2::check_sigv2(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
-            .inspect_err(|_| self.metrics.count_denial(DenialReason::SignatureVersion2))?;
-        presigned::check_expiry(&parts.uri)?;
-        sigv4::check_coverage(&parts.uri, &parts.headers).inspect_err(|error| {
+        sigv2_demands::check_sigv2(
+            &mut parts.uri,
+            &parts.headers,
+            self.forms.sigv2,
+            self.clock_skew_max,
+        )
+        .inspect_err(|_| self.metrics.count_denial(DenialReason::SignatureVersion2))?;
+        signed_url::check_expiry(&parts.uri)?;
+        sigv4_demands::check_coverage(&parts.uri, &parts.headers).inspect_err(|error| {
             if error.source().is_some_and(|source| source.is::<UnsignedHeaders>()) {
                 self.metrics.count_denial(DenialReason::UnsignedHeader);
                 exchange.counted.store(true, Ordering::Relaxed);
@@ -90,7 +95,7 @@ impl GatewayFront {
                 Some(declared) => {
                     *exchange.chunked.lock() = Some(inbound);
                     let chunk_bytes_max = self.bodies.document_bytes_max;
-                    Body::http_body(BodyLoan::new(exchange.clone(), declared, chunk_bytes_max))
+                    Body::http_body(FramedBody::new(exchange.clone(), declared, chunk_bytes_max))
                 }
             }
         };

@@ -35,11 +35,11 @@ use super::connection_caller::ConnectionCaller;
 use super::connection_peer::ConnectionPeer;
 use super::connection_threads::{ConnectionThreads, MovedConnection, may_compute_long};
 use super::gateway_front::GatewayFront;
+use super::hyper_body::HttpRequestBody;
 use super::known_connections::KnownConnections;
 use super::rate_floor::RateMin;
-use super::request_body::HttpRequestBody;
 use super::stall_guard::StallGuard;
-use crate::exchange::STRANGER_GRACE;
+use crate::http_exchange::STRANGER_GRACE;
 use crate::metrics::ConnectionCut;
 use crate::settings::GatewaySettings;
 

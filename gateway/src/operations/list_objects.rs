@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use verbs3_protocol::{ListedAttributes, ListedEntry};
 
 use super::operation_core::{OperationCore, send_to_ufs};
-use super::table_operation::TableOperation;
+use super::operation_input::TableOperation;
 
 /// A listing of objects.
 pub(super) trait ObjectListing: TableOperation {

@@ -13,14 +13,14 @@ use verbs3_protocol::WriteOutcome;
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::raw_answer::{self, RemoteFailure};
 
-use super::attributes;
 use super::bucket_lists::BucketLists;
-use super::left_write::ClientPresence;
+use super::client_presence::ClientPresence;
+use super::get_object_attributes;
+use super::operation_input::TableOperation;
 use super::rights::RightsJudge;
-use super::table_operation::TableOperation;
 use crate::auth::AuthIdentity;
 use crate::cors::CorsResponder;
-use crate::exchange::HttpExchange;
+use crate::http_exchange::HttpExchange;
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::mount::{KEY_BYTES_MAX, MountNamePair, MountTable, MountedBucket};
 use crate::operation_table::{AccessRight, AccessScope, HomeNoticeScope, OperationRow};
@@ -252,7 +252,7 @@ impl OperationCore {
             Ok(mut response) => {
                 R::rewrite_outward(&mut response.output, &entry.mount_names());
                 ufs_answer::keep_headers(&mut response.headers, raw.as_ref());
-                if let Some(whole) = attributes::whole_answer(&response, raw) {
+                if let Some(whole) = get_object_attributes::whole_answer(&response, raw) {
                     entry.exchange.cx.put_answer(whole);
                 }
                 Ok(response)

@@ -11,7 +11,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
 use super::operation_core::{AuthorizedRequest, OperationCore, send_to_ufs, write_outcome};
-use super::table_operation::TableOperation;
+use super::operation_input::TableOperation;
 use crate::operation_table::HomeNoticeScope;
 use crate::write::body_fault::BodyFault;
 use crate::write::checks::BodyChecks;

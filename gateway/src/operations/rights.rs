@@ -8,8 +8,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
+use super::operation_input::TableOperation;
 use super::rewrite::NamedDestination;
-use super::table_operation::TableOperation;
 use crate::auth::AuthIdentity;
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::mount::{MountTable, MountedBucket};

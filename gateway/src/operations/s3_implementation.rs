@@ -7,8 +7,8 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use super::operation_core::OperationCore;
+use super::operation_input::TableOperation;
 use super::rewrite::{self, NamedDestination};
-use super::table_operation::TableOperation;
 use super::{
     copy_object, delete_objects, get_object, list_buckets, list_objects, multipart_ends, put_object,
 };

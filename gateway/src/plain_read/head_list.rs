@@ -9,7 +9,7 @@ use verbs3_client::OpenOutcome;
 use super::plain_request::are_plain_names;
 use super::{PlainReadRoute, build_response};
 use crate::auth::AuthIdentity;
-use crate::exchange::HttpExchange;
+use crate::http_exchange::HttpExchange;
 use crate::mount::{KEY_BYTES_MAX, MountedBucket};
 
 impl PlainReadRoute {

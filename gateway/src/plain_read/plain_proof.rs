@@ -1,6 +1,6 @@
 //! Proves a plain read's signature of version 4, in a header or in the URL ("Authenticating
-//! Requests", S3 reference). Demands of it what `http/sigv4.rs` and `http/presigned.rs` demand of
-//! all others. What it does not understand it does not accept; these and s3s decide then.
+//! Requests", S3 reference). Demands of it what `http/sigv4_demands.rs` and `http/signed_url.rs`
+//! demand of all others. What it does not understand it does not accept; these and s3s decide then.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use prometheus::IntGauge;
 
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 use crate::settings::GatewayReadSettings;
 use crate::tenant_metrics::SharedResource;
 use crate::tenant_places::{SharingRules, TenantPlace, TenantPlaces};
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Tenant;
-    use crate::request::RequestId;
+    use crate::request_context::RequestId;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -18,7 +18,7 @@ use s3s::stream::{ByteStream, RemainingLength};
 use super::ObjectReaderInner;
 use super::admission::ReadBytesPermit;
 use super::object_fetch::ObjectFetch;
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 
 /// A body out of the tier.
 pub(super) struct AssembledBody {

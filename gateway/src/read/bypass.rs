@@ -9,13 +9,13 @@ use s3s::{S3Error, S3Response, S3Result};
 use verbs3_ufs::raw_answer::observe_answer;
 use verbs3_ufs::{RawAnswer, s3_request};
 
-use super::answers;
 use super::bypassed_body::{BypassBodyRest, BypassedBody};
+use super::client_answer;
 use super::if_range::{IfRange, ask_store};
 use super::{ObjectReader, ObjectReaderInner};
 use crate::mount::MountNamePair;
 use crate::mount::{KEY_BYTES_MAX, MountedBucket};
-use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
+use crate::request_context::{BytesOrigin, ReadVerdict, RequestContext};
 use crate::ufs_answer;
 
 impl ObjectReader {
@@ -119,7 +119,7 @@ fn note_bypass(shared: &ObjectReaderInner, cx: &RequestContext) {
 
 fn no_place(shared: &ObjectReaderInner) -> S3Error {
     shared.metrics.slow_downs.inc();
-    answers::slow_down("too many reads past the cache are under way")
+    client_answer::slow_down("too many reads past the cache are under way")
 }
 
 /// Returns the UFS's bucket and key.

@@ -26,7 +26,7 @@ use super::ObjectReaderInner;
 use super::admission::BypassPermit;
 use super::resumption_backoff::ResumptionBackoff;
 use crate::mount::MountedBucket;
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 
 /// A body past the tier that can ask for its rest.
 pub(super) struct BypassedBody {

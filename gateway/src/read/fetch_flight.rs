@@ -17,7 +17,7 @@ use verbs3_ufs::{ObjectStream, RetryAdvice, UfsError};
 
 use super::admission::{BypassPermit, ReadBytesPermit};
 use super::resumption_backoff::ResumptionBackoff;
-use crate::request::{BytesOrigin, ReadVerdict};
+use crate::request_context::{BytesOrigin, ReadVerdict};
 
 /// Reason why a body can't go on.
 #[derive(Debug, thiserror::Error)]

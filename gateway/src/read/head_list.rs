@@ -6,11 +6,11 @@ use s3s::S3Result;
 use verbs3_client::{HeadListRequest, OpenOutcome};
 use verbs3_protocol::TenantTag;
 
-use super::answers;
+use super::client_answer;
 use super::tier_answer::{FoundObject, TierAnswer, describe_object};
 use super::{ObjectReader, ReadRequestPlan, absence_age_ms_max};
 use crate::mount::MountedBucket;
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 
 /// What a client is told whose HEAD the tier can't answer after all.
 const NO_ANSWER: &str = "the cache could not answer; try again";
@@ -51,9 +51,9 @@ impl ObjectReader {
         let found = match outcome {
             OpenOutcome::Found(found) => FoundObject::from_tier(*found),
             OpenOutcome::Absent(absent) => return Err(self.tell_absence(cx, mount, absent)),
-            OpenOutcome::Ufs(answer) => return Err(answers::of_worker(cx, mount, answer)),
+            OpenOutcome::Ufs(answer) => return Err(client_answer::of_worker(cx, mount, answer)),
             // A list has no such outcome; its objects are asked for by themselves.
-            OpenOutcome::Bypass(_) => return Err(answers::slow_down(NO_ANSWER)),
+            OpenOutcome::Bypass(_) => return Err(client_answer::slow_down(NO_ANSWER)),
         };
         let plan = ReadRequestPlan::of_plain(key, None, false);
         let judged = self.judge_object(cx, &plan, found)?;

@@ -13,7 +13,7 @@ use s3s::dto::{ETag, GetObjectInput, GetObjectOutput};
 use s3s::{S3ErrorCode, S3Response, S3Result};
 
 use super::conditions::whole_seconds;
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 
 /// The client's validator of the version that it has a part of.
 #[derive(Debug, Clone, PartialEq, Eq)]

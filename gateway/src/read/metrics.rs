@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntGauge};
 use verbs3_metrics::{MetricFamily, MetricsTable};
 
-use crate::request::ReadVerdict;
+use crate::request_context::ReadVerdict;
 
 /// The read path of a gateway.
 #[derive(MetricsTable)]

@@ -25,7 +25,7 @@ use verbs3_ufs::{ReadObject, UfsError};
 use super::ObjectReaderInner;
 use super::fetch_flight::{FetchError, FetchFlight, FlightSource, FlightStep, UfsRest};
 use crate::mount::MountedBucket;
-use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
+use crate::request_context::{BytesOrigin, ReadVerdict, RequestContext};
 
 /// The object and version of a body, and what its reads need.
 #[derive(Clone)]

@@ -17,7 +17,7 @@ use super::ObjectReader;
 use super::store_heads::{HeadAnswer, HeadMiss, HeadSubject, read_attributes};
 use super::tier_answer::FoundObject;
 use crate::mount::MountedBucket;
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 
 /// Longest wait for the store's answer. After that the object is read past the tier.
 const HEAD_MAX: Duration = Duration::from_secs(5);

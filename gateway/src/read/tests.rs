@@ -39,7 +39,7 @@ use verbs3_settings::ByteSize;
 
 use super::*;
 use crate::mount::WriteCoherence;
-use crate::request::RequestId;
+use crate::request_context::RequestId;
 
 const BLOCK: usize = 1 << 20;
 const PAGE: usize = 64 << 10;

@@ -12,11 +12,11 @@ use s3s::dto::StreamingBlob;
 use verbs3_client::{OpenedObject, SpanRead};
 use verbs3_protocol::{AttributeLease, HeadAttributes, KeyGeneration, OpenObjectReply};
 
-use super::answers;
+use super::client_answer;
 use super::fetch_flight::verdict_of;
 use super::object_fetch::ObjectFetch;
 use super::request_plan::ReadRequestPlan;
-use crate::request::{BytesOrigin, ReadVerdict};
+use crate::request_context::{BytesOrigin, ReadVerdict};
 
 /// An object that was found, and not judged yet.
 pub(super) struct FoundObject {
@@ -134,7 +134,7 @@ pub(super) fn describe_object(
     TierAnswer {
         bytes: object.extent.end - object.extent.start,
         content_range: content_range(&object),
-        headers: answers::object_headers(&object.attributes, checksums, &plan.overrides),
+        headers: client_answer::object_headers(&object.attributes, checksums, &plan.overrides),
         body,
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use prometheus::IntGauge;
 use verbs3_doors::FairRefusal;
 
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 use crate::tenant_metrics::SharedResource;
 use crate::tenant_places::{SharingRules, TenantPlace, TenantPlaces};
 
@@ -86,7 +86,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::request::RequestId;
+    use crate::request_context::RequestId;
 
     #[test]
     fn over_the_bound_there_is_no_place_until_one_is_given_back() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use s3s::{S3Error, S3ErrorCode};
 
-use super::chunk_guard::ChunkRefusal;
+use super::chunk_scanner::ChunkRefusal;
 use crate::metrics::BodyRefusal;
 use crate::s3_errors::slow_down;
 

@@ -20,7 +20,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Result, StdError};
 use sha2::{Digest, Sha256};
 
 use super::body_fault::BodyFault;
-use super::chunk_guard::{ChunkRefusal, ChunkScanner, ChunkSignature, ChunkStep};
+use super::chunk_scanner::{ChunkRefusal, ChunkScanner, ChunkSignature, ChunkStep};
 use super::chunk_signing::ChunkSigner;
 
 /// Value of `x-amz-content-sha256` for unsigned chunks. All other values that s3s accepts are

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::chunk_guard::{ChunkScanner, ChunkStep};
+use super::chunk_scanner::{ChunkScanner, ChunkStep};
 
 /// Scans the framing of an aws-chunked body. The first two bytes are its declared length. Where the
 /// body is cut into packets must make no difference.

@@ -13,12 +13,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use super::call_credits::{CreditPermit, CreditRequest};
+use super::pending_call::CountedCredit;
 use super::requester::RequesterLine;
-use super::{FrameHeader, FrameKind, FrameOutlet, OutgoingFrame};
-use crate::call_credits::{CreditPermit, CreditRequest};
+use super::{FrameHeader, FrameKind, FrameOutlet, OutgoingFrame, PendingCall};
 use crate::landing::Landing;
 use crate::peer::TransportWays;
-use crate::pending_call::{CountedCredit, PendingCall};
 use crate::transport::{
     CallDriver, CallEvent, CallRefusal, NoReplyCause, OutgoingCall, PeerConnection, TransportError,
     TransportKind,

@@ -13,14 +13,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::call_credits::CallCredits;
 use super::{
     CallOptions, FrameBody, FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement,
-    OutgoingFrame,
+    OutgoingFrame, PendingCall,
 };
-use crate::call_credits::CallCredits;
 use crate::landing::LandingFill;
 use crate::metrics::{ConnectionSide, GaugeGuard, transport_metrics};
-use crate::pending_call::PendingCall;
 use crate::transport::{
     CallEvent, LossCause, NoReplyCause, ProtocolBreach, ReplyPart, TransportError, UnreachableCause,
 };

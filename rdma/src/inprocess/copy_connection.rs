@@ -17,9 +17,9 @@ use tokio::task::AbortHandle;
 
 use super::faults::{FaultState, InProcessFaults};
 use super::share_connection::{no_reply, panic_error, pull_by_copy, push_by_copy};
+use crate::calls::PendingCall;
 use crate::landing::Landing;
 use crate::metrics::transport_metrics;
-use crate::pending_call::PendingCall;
 use crate::transport::{
     CallDriver, CallEvent, CallRefusal, CallService, IncomingCall, LossCause, OutgoingCall,
     PeerConnection, ReplyDriver, ReplyPart, ReplySender, TransportError, TransportKind,

@@ -19,9 +19,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::calls::{InProcessPull, PendingCall};
 use crate::landing::Landing;
 use crate::metrics::transport_metrics;
-use crate::pending_call::{InProcessPull, PendingCall};
 use crate::transport::{
     CallDriver, CallEvent, CallService, IncomingCall, NoReplyCause, OutgoingCall, PeerConnection,
     ReplyDriver, ReplyPart, ReplySender, TransportError, TransportKind,

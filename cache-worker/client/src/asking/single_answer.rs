@@ -2,7 +2,7 @@
 //! the worker says.
 //!
 //! Decides nothing about other workers. No GET passes here: opens and reads, which are answered
-//! with bytes, are attempts of their own (`attempt`).
+//! with bytes, come piecewise (`piecewise_answer`).
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use verbs3_metrics::MetricLabel;
 use verbs3_protocol::WorkerQuestion;
 use verbs3_rdma::transport::TransportError;
 
-use crate::asking::placement::TierPlacement;
+use crate::asking::current_map::TierPlacement;
 use crate::asking::single_answer::{AnswerPatience, EncodedQuestion, QuestionError, ask};
 use crate::asking::worker::{REPEATS_MAX, TierWorker};
 use crate::metrics::{CallKind, CallOutcome, TierMetrics};

@@ -18,12 +18,12 @@ use verbs3_protocol::{
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
-use crate::asking::attempt::{AttemptError, AttemptStep, OpenExpectation, TierAttempt};
+use crate::asking::piecewise_answer::{AttemptError, AttemptStep, OpenExpectation, TierAttempt};
 use crate::asking::worker::{REPEATS_MAX, TierWorker};
 use crate::asking::worker_asker::WorkerAsker;
 use crate::asking::worker_map::{HotBlockDraw, TierWorkerMap};
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
-use crate::reading::bypass::{BypassReason, MISCONFIGURED};
+use crate::reading::bypass_reason::{BypassReason, MISCONFIGURED};
 use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, TierLeaseTable};
 use crate::reading::map_agreement::{MapAgreement, MapAgreementWait};
 use crate::reading::open_patience::OpenPatience;

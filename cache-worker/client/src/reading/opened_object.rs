@@ -6,7 +6,7 @@ use bytes::Bytes;
 use verbs3_protocol::{AbsentReply, CacheVerdict, OpenObjectReply, UfsAnswer};
 use verbs3_rdma::transport::TransportKind;
 
-use crate::reading::bypass::BypassReason;
+use crate::reading::bypass_reason::BypassReason;
 use crate::reading::span_read::SpanRead;
 
 /// Outcome of an open.

@@ -22,14 +22,14 @@ use verbs3_rdma::arena::Arena;
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
-use crate::asking::attempt::{AttemptError, AttemptStep, TierAttempt};
+use crate::asking::piecewise_answer::{AttemptError, AttemptStep, TierAttempt};
 use crate::asking::worker::REPEATS_MAX;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::asking::worker_map::{
     CandidateQueue, CandidateRole, HotBlockDraw, SpanCandidate, TierWorkerMap,
 };
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
-use crate::reading::bypass::{BypassReason, MISCONFIGURED};
+use crate::reading::bypass_reason::{BypassReason, MISCONFIGURED};
 use crate::reading::lease_table::TierLeaseTable;
 use crate::reading::span_request::{SpanItem, SpanRequest};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use verbs3_protocol::{BlockSpan, ContentVersion, ObjectKey, TenantTag, TraceContext};
 
-use crate::reading::bypass::BypassReason;
+use crate::reading::bypass_reason::BypassReason;
 
 /// Next item of a span's read. After anything but `Bytes` nothing more comes.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use verbs3_protocol::{
     WriteLeaseState,
 };
 
-use crate::asking::delivery::{HomeLifeSigns, RETRY_PAUSES};
+use crate::asking::news_delivery::{HomeLifeSigns, RETRY_PAUSES};
 use crate::asking::single_answer::{EncodedQuestion, QuestionError};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;

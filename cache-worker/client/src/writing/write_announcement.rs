@@ -38,7 +38,7 @@ use verbs3_protocol::{
     WorkerId, WriteId, WriteLeaseState, WriteNotice, WriteOutcome,
 };
 
-use crate::asking::delivery::{RETRY_PAUSE_MAX, RETRY_PAUSES};
+use crate::asking::news_delivery::{RETRY_PAUSE_MAX, RETRY_PAUSES};
 use crate::asking::single_answer::{AnswerPatience, EncodedQuestion, ask};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;

@@ -3,7 +3,7 @@
 use verbs3_protocol::{HeadAttributes, RefusalKind, WorkerRefusal};
 use verbs3_ufs::{ObjectHead, RawAnswer, UfsError};
 
-use crate::attributes::{AttributeQuery, identity};
+use crate::attributes::{AttributeQuery, kept_answers};
 use crate::fill::{PageFillError, RunInterest, to_ufs_answer};
 use crate::tenants::{AccountSet, TurnsRefused};
 
@@ -44,9 +44,10 @@ pub(super) fn add_checksums(
     coming: Option<RunInterest>,
 ) -> UfsAttributeAnswer {
     match head {
-        Ok(head) => match identity::stated_version(&head).cacheable_version(version_id) {
+        Ok(head) => match kept_answers::stated_version(&head).cacheable_version(version_id) {
             // A HEAD may have fewer headers than the GET, and clients of a GET need all of them.
-            Ok(version) if version == got.version => match identity::with_checksums(got, &head) {
+            Ok(version) if version == got.version => match kept_answers::with_checksums(got, &head)
+            {
                 Some(attributes) => UfsAttributeAnswer::Present(attributes, coming),
                 None => UfsAttributeAnswer::Changing,
             },
@@ -81,10 +82,11 @@ pub(super) fn answer_from_head(
     if let Some(refused) = beyond_ranges(subject, head) {
         return refused;
     }
-    match identity::stated_version(head).cacheable_version(subject.version_id.as_deref()) {
-        Ok(version) => {
-            UfsAttributeAnswer::Present(identity::build_attributes(head, version, checksums), None)
-        }
+    match kept_answers::stated_version(head).cacheable_version(subject.version_id.as_deref()) {
+        Ok(version) => UfsAttributeAnswer::Present(
+            kept_answers::build_attributes(head, version, checksums),
+            None,
+        ),
         Err(error) => UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
     }
 }

@@ -18,8 +18,8 @@ fn head(etag: &str, crc32: &'static str) -> ObjectHead {
 #[test]
 fn a_checksum_of_another_version_is_not_given() {
     let got = head("\"x\"", "");
-    let version = identity::stated_version(&got).cacheable_version(None).unwrap();
-    let got = identity::build_attributes(&got, version, false);
+    let version = kept_answers::stated_version(&got).cacheable_version(None).unwrap();
+    let got = kept_answers::build_attributes(&got, version, false);
     let other = add_checksums(None, Ok(head("\"y\"", "AAAAAA==")), got.clone(), None);
     assert!(matches!(other, UfsAttributeAnswer::Changing));
     let own = add_checksums(None, Ok(head("\"x\"", "AAAAAA==")), got, None);

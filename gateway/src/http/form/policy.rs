@@ -22,7 +22,7 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::fields::MultipartForm;
 use crate::auth::{AuthIdentity, IdentityStore};
-use crate::http::sigv2;
+use crate::http::sigv2_demands;
 use crate::s3_errors::access_denied;
 
 /// `20260131T235959Z`.
@@ -63,7 +63,7 @@ pub(super) fn find_signer(
         }
         (access_key, FormSignature::V4 { day, region })
     } else if form.get("signature").is_some() {
-        sigv2::ensure_enabled(v2)?;
+        sigv2_demands::ensure_enabled(v2)?;
         (field("awsaccesskeyid")?, FormSignature::V2)
     } else {
         return Err(access_denied());

@@ -7,7 +7,7 @@ use std::time::Instant;
 use s3s::dto::HeadObjectInput;
 
 use super::{BLOCK, Bed, Make, content};
-use crate::request::{ReadVerdict, RequestContext, RequestId};
+use crate::request_context::{ReadVerdict, RequestContext, RequestId};
 
 fn head_of(key: &str) -> HeadObjectInput {
     HeadObjectInput { bucket: "train".into(), key: key.into(), ..Default::default() }

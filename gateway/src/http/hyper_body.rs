@@ -1,4 +1,4 @@
-//! Wraps a request's incoming body. Owns one fact: whether its sender may still be sending.
+//! Wraps hyper's body of a request. Owns one fact: whether its sender may still be sending.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! Lends an aws-chunked body to s3s. The body stays in the exchange. PutObject and UploadPart take
-//! it from there and unwrap it as it comes (`write::chunked`).
+//! An aws-chunked body as s3s gets it: with its framing, which is scanned on the way. The body
+//! stays in the exchange. PutObject and UploadPart take it from there and unwrap it as it comes
+//! (`write::chunked`).
 //!
-//! Other operations carry documents, which s3s reads whole. They read through this loan, which
-//! scans the framing: s3s would accept a body that ends between two chunks.
+//! Other operations carry documents, which s3s reads whole. They read from here: s3s would accept a
+//! body that ends between two chunks.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use http::HeaderMap;
 use http_body::{Body, Frame};
 use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
 
-use crate::exchange::HttpExchange;
+use crate::http_exchange::HttpExchange;
 use crate::write::body_fault::BodyFault;
-use crate::write::chunk_guard::ChunkScanner;
+use crate::write::chunk_scanner::ChunkScanner;
 
 /// An aws-chunked body in the exchange, read through a framing scan.
-pub(crate) struct BodyLoan {
+pub(crate) struct FramedBody {
     exchange: Arc<HttpExchange>,
     scanner: ChunkScanner,
     over: bool,
@@ -46,8 +47,8 @@ pub(super) fn decoded_length(headers: &HeaderMap) -> S3Result<Option<u64>> {
     }
 }
 
-impl BodyLoan {
-    /// Lends the body in `exchange`. `chunk_bytes_max` bounds a chunk, because s3s holds it whole.
+impl FramedBody {
+    /// Wraps the body in `exchange`. `chunk_bytes_max` bounds a chunk, because s3s holds it whole.
     pub fn new(exchange: Arc<HttpExchange>, declared: u64, chunk_bytes_max: u64) -> Self {
         Self { exchange, scanner: ChunkScanner::new(declared, chunk_bytes_max), over: false }
     }
@@ -59,7 +60,7 @@ impl BodyLoan {
     }
 }
 
-impl Body for BodyLoan {
+impl Body for FramedBody {
     type Data = Bytes;
     type Error = StdError;
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use prometheus::Histogram;
 use tokio::sync::oneshot;
 
-use crate::call_credits::CreditPermit;
+use super::call_credits::CreditPermit;
 use crate::landing::{Landing, LandingClaimError, LandingFill};
 use crate::metrics::{GaugeGuard, SettledOutcome, transport_metrics};
 use crate::transport::{CallEvent, CallRefusal, TransportError, TransportKind};

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use prometheus::IntGauge;
 use verbs3_metrics::GaugeGuard;
 
-use crate::exchange::{HeldPlaces, HttpExchange};
+use crate::http_exchange::{HeldPlaces, HttpExchange};
 
 /// What the task of a write holds for a client that has gone.
 #[derive(Default)]

@@ -1,6 +1,6 @@
-//! Owns what the front of the gateway knows of one request, besides what `request` keeps for all:
-//! the operation, who asks, the target, why its body was refused, and which bounds it counts
-//! against. `http` puts it into the request's extensions as `Arc<HttpExchange>`.
+//! Owns what the front of the gateway knows of one request, besides what `request_context` keeps
+//! for all: the operation, who asks, the target, why its body was refused, and which bounds it
+//! counts against. `http` puts it into the request's extensions as `Arc<HttpExchange>`.
 
 use std::collections::HashMap;
 use std::mem;
@@ -21,7 +21,7 @@ use crate::auth::{AuthIdentity, Tenant};
 use crate::http::{ConnectionCaller, InboundBody};
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::operation_table::TABLE;
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 use crate::s3_errors::slow_down;
 use crate::settings::GatewaySettings;
 use crate::store_rates::StoreRates;

@@ -11,7 +11,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use s3s::{Body, HttpResponse, S3Error, S3ErrorCode, S3Result};
 
-use super::presigned::{self, SignedUrl};
+use super::signed_url::{self, SignedUrl};
 use crate::auth::ALGORITHM;
 
 const AMZ: &str = "x-amz-";
@@ -29,11 +29,11 @@ pub(super) struct UnsignedHeaders {
 /// Refuses a request whose signature does not cover what S3 demands. An unsigned request passes:
 /// s3s refuses it.
 pub(super) fn check_coverage(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
-    let by_url = presigned::read(uri)?;
+    let by_url = signed_url::read(uri)?;
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let by_header = values.next();
     if values.next().is_some() || (by_header.is_some() && by_url.is_some()) {
-        return Err(presigned::signed_twice());
+        return Err(signed_url::signed_twice());
     }
     match (by_header, by_url) {
         (None, None) => Ok(()),

@@ -14,7 +14,7 @@ use verbs3_protocol::{
     WorkerRefusal, WriteLeaseState,
 };
 
-use crate::asking::attempt::AttemptError;
+use crate::asking::piecewise_answer::AttemptError;
 use crate::asking::single_answer::{
     AnswerPatience, EncodedQuestion, QuestionError, SentQuestion, ask,
 };

@@ -13,9 +13,9 @@ use super::connection_peer::ConnectionPeer;
 use super::gateway_front::{GatewayFront, answer_of};
 use super::outbound_body::{OutboundBody, RequestEnding};
 use crate::auth::AuthIdentity;
-use crate::exchange::HttpExchange;
+use crate::http_exchange::HttpExchange;
 use crate::plain_read::{PlainTarget, note_target};
-use crate::request::{RequestContext, RequestId};
+use crate::request_context::{RequestContext, RequestId};
 use crate::s3_errors::slow_down;
 
 /// HEADs that are answered without giving others a turn on the thread: some 200 µs of a core.

@@ -11,7 +11,7 @@ use verbs3_ufs::{RawAnswer, UfsError};
 use super::request_plan::HeaderOverrides;
 use crate::mount::MountNamePair;
 use crate::mount::MountedBucket;
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 use crate::ufs_answer;
 
 /// Headers of a 304 (RFC 9110 section 15.4.5), and what S3 adds.

@@ -6,7 +6,7 @@ use s3s::dto::{Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use time::{Duration, OffsetDateTime};
 
-use super::presigned::percent_decode;
+use super::signed_url::percent_decode;
 
 /// Refuses with S3's answer in every region opened since 2014.
 pub(super) fn ensure_enabled(enabled: bool) -> S3Result<()> {
