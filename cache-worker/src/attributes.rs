@@ -1,10 +1,13 @@
-//! Object attributes and absences that are known, and the right to answer from them.
+//! The tables of object attributes: what is known of objects and absences, and what makes it void.
+//! [`crate::home`] decides what is answered from them, and what a writer's message changes in them.
 //!
-//! Owns generations (`generation_slots`) and open writes (`coherence_table`), how tenants share
+//! Keeps generations (`generation_slots`) and open writes (`coherence_table`), how tenants share
 //! their places (`account_places`), what lost writes leave (`doubt_tracker`, `write_scopes`), the
-//! answers and their ages (`attribute_cache`), the checks at the UFS (`check_table`,
-//! `attribute_fetcher`), and the leases that let gateways answer by themselves (`lease_grants`,
-//! `read_counter`). Holds no bytes of objects.
+//! answers and their ages (`attribute_cache`), the checks under way (`check_table`), and the leases
+//! that gateways have (`lease_grants`, `read_counter`).
+//!
+//! A check is one question to the UFS about one object (`attribute_fetcher`). It may bring first
+//! pages along. Their bytes go to `fill` at once: no bytes of objects are kept here.
 
 mod account_places;
 mod attribute_cache;

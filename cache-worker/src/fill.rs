@@ -1,5 +1,6 @@
-//! Brings pages from this worker's disk or the UFS: one fill per page for all readers
-//! (single-flight), and one request for adjacent missing pages, over the borders of blocks too.
+//! Finds each page of a read, hits too (`page_claim`), and brings what is missing from disk, other
+//! workers or the UFS. All readers share one fill per page (single-flight). Adjacent missing pages
+//! get one request, over the borders of blocks too.
 //!
 //! Owns which readers wait for which page, the filling tasks, and their bounds. `memory` decides
 //! which pages are kept and for how long; `attributes` decides whether a version is current.

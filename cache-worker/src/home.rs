@@ -1,7 +1,9 @@
-//! This worker as the home of keys: what it says of their objects, and to whom it leases that.
+//! This worker as the home of keys: decides what it says of their objects, and to whom it leases
+//! that.
 //!
-//! Owns the attributes, the open writes, and the leases of gateways. Sends no bytes: pages belong to
-//! [`crate::pages`].
+//! Judges each question by this worker's map and lease ([`crate::standing`]) and by what the asker
+//! accepts. The tables of answers, open writes and leases are in [`crate::attributes`]. Sends no
+//! bytes: pages belong to [`crate::pages`].
 
 mod announce;
 mod forget;

@@ -1,7 +1,7 @@
 //! The memory tier: the pages that this worker holds in memory, and the eviction that makes room.
 //!
 //! Owns the index of pages over the arena and the eviction order. Does not know what a page means.
-//! Never waits: when there is no memory, it says so.
+//! Reads come here by `fill/page_claim`. Never waits: when there is no memory, it says so.
 
 mod ghost_fingerprints;
 mod page_list;
@@ -67,15 +67,15 @@ pub(crate) enum MemoryUrgency {
 /// even in a small arena.
 const SHARDS: usize = 16;
 
-/// Pages evicted for one lease before a whole extent is emptied. Pages of one age mostly lie in one
-/// extent, so this many pages of 256 KiB empty two or more extents of 2 MiB.
-const EVICTIONS_PER_LEASE_MAX: usize = 24;
+/// Pages evicted for one allocation before a whole extent is emptied. Pages of one age mostly lie
+/// in one extent, so this many pages of 256 KiB empty two or more extents of 2 MiB.
+const EVICTIONS_PER_ALLOCATION_MAX: usize = 24;
 
-/// Extents emptied for one lease. More than one only where a page that a reader holds keeps the
-/// first from being free.
-const EVACUATIONS_PER_LEASE_MAX: usize = 2;
+/// Extents emptied for one allocation. More than one only where a page that a reader holds keeps
+/// the first from being free.
+const EVACUATIONS_PER_ALLOCATION_MAX: usize = 2;
 /// Most staged writes that are given up for one cell.
-const GIVEN_UP_PER_LEASE_MAX: usize = 4;
+const GIVEN_UP_PER_ALLOCATION_MAX: usize = 4;
 
 /// Extents looked at for one that can be emptied, where the sparsest has pages that must stay.
 const EXTENTS_LOOKED_AT_MAX: u32 = 256;
@@ -92,8 +92,8 @@ pub(crate) struct MemoryTier {
     hand: AtomicUsize,
     /// Where the next search for an extent to empty begins.
     extent_hand: AtomicU32,
-    /// Leased bytes above which cached pages are evicted.
-    leased_bytes_target: u64,
+    /// Allocated bytes above which cached pages are evicted.
+    allocated_bytes_target: u64,
     /// Pages that no version has yet. They are the first to go where no memory is left.
     staged: Arc<StagedPageTable>,
     tenants: Arc<TenantAccounts>,
@@ -114,11 +114,11 @@ impl MemoryTier {
         let ghosts = (capacity_bytes / (64 << 10)) as usize / SHARDS;
         let shard = |_| Mutex::new(MemoryTierShard::new(ghosts, arena.clone(), tenants.clone()));
         let shards = (0..SHARDS).map(shard).collect();
-        let leased_bytes_target = (capacity_bytes as f64 * (1.0 - fill_reserve)) as u64;
-        tenants.set_capacity(TenantTier::Memory, leased_bytes_target, 0);
+        let allocated_bytes_target = (capacity_bytes as f64 * (1.0 - fill_reserve)) as u64;
+        tenants.set_capacity(TenantTier::Memory, allocated_bytes_target, 0);
         let (hand, extent_hand) = (AtomicUsize::new(0), AtomicU32::new(0));
         let staged = StagedPageTable::new(populate, tenants.clone(), metrics.clone());
-        Self { arena, shards, hand, extent_hand, leased_bytes_target, staged, tenants, metrics }
+        Self { arena, shards, hand, extent_hand, allocated_bytes_target, staged, tenants, metrics }
     }
 
     pub(crate) fn page_arena(&self) -> &Arena {
@@ -207,7 +207,7 @@ impl MemoryTier {
     fn insert_entry(&self, key: PageKey, page: CachedPage, arrival: PageArrival) -> bool {
         let returned = self.page_shard(key).lock().insert_page(key, page, arrival);
         for _ in 0..EVICTIONS_PER_TRIM_MAX {
-            if self.arena.arena_usage().leased_bytes <= self.leased_bytes_target
+            if self.arena.arena_usage().leased_bytes <= self.allocated_bytes_target
                 || !self.evict_coldest(arrival.account)
             {
                 break;
@@ -227,7 +227,7 @@ impl MemoryTier {
         if urgency == MemoryUrgency::Ahead {
             let width = self.arena.class_bytes(bytes) as u64;
             let fits = |memory: &Self| {
-                memory.arena.arena_usage().leased_bytes + width <= memory.leased_bytes_target
+                memory.arena.arena_usage().leased_bytes + width <= memory.allocated_bytes_target
             };
             if !fits(self) {
                 self.evict_coldest(owner);
@@ -244,7 +244,7 @@ impl MemoryTier {
         {
             return Some(cell);
         }
-        for _ in 0..EVICTIONS_PER_LEASE_MAX {
+        for _ in 0..EVICTIONS_PER_ALLOCATION_MAX {
             if !self.evict_coldest(owner) {
                 break;
             }
@@ -252,7 +252,7 @@ impl MemoryTier {
                 return Some(cell);
             }
         }
-        for _ in 0..EVACUATIONS_PER_LEASE_MAX {
+        for _ in 0..EVACUATIONS_PER_ALLOCATION_MAX {
             if !self.evacuate_extent(owner) {
                 break;
             }
@@ -262,7 +262,7 @@ impl MemoryTier {
         }
         // Last: a staged write that is given up is read from the store as a whole. What is only
         // read ahead, or staged itself, is not worth that.
-        for _ in 0..GIVEN_UP_PER_LEASE_MAX {
+        for _ in 0..GIVEN_UP_PER_ALLOCATION_MAX {
             if urgency == MemoryUrgency::Ahead || !self.staged.give_up_oldest() {
                 break;
             }
@@ -314,7 +314,7 @@ impl MemoryTier {
         false
     }
 
-    /// Evicts the pages of the extent with the fewest leased cells, or of another one if some of
+    /// Evicts the pages of the extent with the fewest allocated cells, or of another one if some of
     /// those must stay. Returns false if none could be evicted.
     fn evacuate_extent(&self, evictor: TenantAccount) -> bool {
         let Some(sparsest) = self.arena.sparsest_extent() else { return false };

@@ -1,5 +1,7 @@
-//! Answers requests. What one stage can answer is answered there (`home/`, `pages/`); what needs both
-//! has a file here. Errors are answers; no input from a peer causes a panic.
+//! Answers questions. `serve_question` is the switch of all of them; `question.rs` of
+//! `cache-worker/protocol/` pairs each with its answer. What one stage can answer is answered there
+//! (`home/`, `pages/`); what needs both has a file here. Errors are answers; no input from a peer
+//! causes a panic.
 
 mod asking_roles;
 mod head_list;

@@ -21,6 +21,14 @@
 //! A message goes out and in: `TransportPeer::call_with` → `peer/way_choice` → `calls/line_call` →
 //! outlet ⇒ inlet → `calls/session` → `CallService::serve_call`. Its reply: `session/reply_driver`
 //! → outlet ⇒ inlet → `calls/requester` → `calls/pending_call` → `OutgoingCall::next`.
+//!
+//! The outlet and inlet of each transport:
+//! - tcp: `stream/frame_outbox` writes; `tcp/stream_inlet` reads over `stream/frame_intake`.
+//! - shm: `shm/borrower_halves` has both for the requester, over its `shm/arena_view`;
+//!   `shm/owner_halves` both for the worker, with `shm/pin_registry`. Frames go through `stream`.
+//! - verbs: `verbs/wire_halves` has both, over `verbs/queue_pair_wire`. There `verbs/chunk_sender`
+//!   cuts frames into chunks, and `verbs/write_plan` data into RDMA WRITEs.
+//! - `inprocess` has none: it implements `PeerConnection` itself.
 
 pub mod arena;
 pub mod bench;

@@ -1,5 +1,6 @@
 //! Owns the shared-memory transport between a gateway and a worker on one host.
-//! Calls go over a unix socket; replies are handed over in the worker's own memory.
+//! Calls go over a unix socket; replies are handed over in the worker's own memory. `inprocess`
+//! reports kind `shm`, too, where it shares memory within one process; it has no socket.
 //!
 //! `arena_offer` hands the worker's arena to a requester that has proved the secret. `arena_view`
 //! is the requester's read-only view of it. `pin_registry` holds what the worker keeps for the

@@ -1,7 +1,7 @@
 //! The queue of pages for a folder, and the thread that writes them.
 //!
 //! The queue is bounded in bytes. An offer never waits: it is refused when the queue is full.
-//! Queued pages stay leased from the arena until they are written.
+//! Queued pages keep their arena cells until they are written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! asks the UFS for the rest. From the owner of a hot block, a replica takes what there is.
 //!
 //! A run holds no cache memory while it waits. Received bytes lie in memory of their own
-//! (`verbs3_client::NeighbourClient`) until a page's cell is leased for them, and that does not
+//! (`verbs3_client::NeighbourClient`) until a page's cell is allocated for them, and that does not
 //! wait.
 
 use std::sync::Arc;

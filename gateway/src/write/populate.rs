@@ -1,6 +1,9 @@
 //! Populate on write: a body goes to the store as ever, and its pages to the owners of their blocks
 //! at the same time. They are read once the store has answered and the home has acknowledged.
 //!
+//! `populated_write` decides whether a write is copied, `copied_body` copies its frames on their
+//! way, `staged_body` sends their pages to the owners, `write_populator` settles them at the end.
+//!
 //! Owns the copy: its memory, its questions, and its end. Best effort in everything: it never slows,
 //! fails or changes the write. Does not touch attributes, and tells no home anything.
 

@@ -4,9 +4,10 @@
 //! If a [`TierWriteGuard`] is dropped without a report (the client hung up), the write is reported
 //! as unknown. Its keys stay uncertain, and reads ask the UFS, until their time is over.
 //!
-//! # Why these messages may be sent twice When a connection breaks, nobody knows whether the home
-//! has acted. The message is sent again over the next transport. To a silent home it also goes
-//! through [`crate::writing::relay_fallback`]. Both messages name their [`WriteId`], and both are
+//! # Why these messages may be sent twice
+//! When a connection breaks, nobody knows whether the home has acted. The message is sent again
+//! over the next transport. To a silent home it also goes through
+//! [`crate::writing::relay_fallback`]. Both messages name their [`WriteId`], and both are
 //! idempotent: a second announcement renews the first; a second report raises the generation once
 //! more and finds nothing left to close.
 //!
