@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
+use verbs3_admin::{AdminEndpoints, AdminLimits, AdminMetrics, ReadinessCheck};
 use verbs3_client::CacheTierClient;
 use verbs3_lending::LendingSocketError;
 use verbs3_telemetry::RequestTracer;
@@ -18,12 +19,12 @@ use verbs3_telemetry::RequestTracer;
 use crate::auth::{AuthAccessGate, AuthKeyProvider, IdentityStore};
 use crate::cors::{CorsOptions, CorsResponder};
 use crate::http::{
-    AdminEndpoints, AdminLimits, FormUploads, GatewayFront, HostDomains, HttpListener, HttpServer,
-    InboundBounds, LenientRoute, OwnHosts, ReadinessCheck,
+    FormUploads, GatewayFront, HostDomains, HttpListener, HttpServer, InboundBounds, LenientRoute,
+    OwnHosts,
 };
 use crate::http_exchange::{RequestPlaces, TenantBounds};
 use crate::lending::GatewayLending;
-use crate::metrics::{AdminMetrics, GatewayHttpMetrics};
+use crate::metrics::GatewayHttpMetrics;
 use crate::mount::MountTable;
 use crate::operations::{BucketLists, OperationCore, RightsJudge, S3Implementation};
 use crate::plain_read::PlainReadRoute;

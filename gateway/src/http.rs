@@ -1,9 +1,7 @@
 //! HTTP in front of `plain_read` and of s3s: listeners, TLS, connections, limits, request ids, the
-//! access log, the admin endpoints. Owns everything about connections and messages. Knows no
-//! operation. `gateway_front` answers one request: plain reads by `plain_read`, all else through
-//! s3s.
+//! access log. Owns everything about connections and messages. Knows no operation. `gateway_front`
+//! answers one request: plain reads by `plain_read`, all else through s3s.
 
-mod admin;
 mod client_progress;
 mod connection_caller;
 mod connection_peer;
@@ -32,7 +30,6 @@ mod sigv4_demands;
 mod stall_guard;
 mod xml_references;
 
-pub use admin::{AdminEndpoints, AdminLimits, ReadinessCheck};
 pub(crate) use client_progress::ClientProgress;
 pub(crate) use connection_caller::ConnectionCaller;
 pub(crate) use connection_peer::ConnectionPeer;

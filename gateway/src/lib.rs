@@ -27,12 +27,9 @@ mod tenant_places;
 mod ufs_answer;
 mod write;
 
-pub use self::http::{
-    AdminEndpoints, AdminLimits, HttpListener, ListenError, RateMin, ReadinessCheck,
-};
+pub use self::http::{HttpListener, ListenError, RateMin};
 pub use gateway::{GatewayParts, GatewayService};
 pub use lending::{GatewayLendingSettings, LendingAccess};
-pub use metrics::AdminMetrics;
 pub use operation_table::AccessRight;
 pub use preload::{PreloadAnswer, PreloadJobs, PreloadQuestion};
 pub use settings::{

@@ -21,36 +21,12 @@ const SECONDS: [f64; 14] =
 /// Describes every metric of this crate, for the document.
 pub fn describe_metrics() -> Vec<MetricsTableDescription> {
     vec![
-        AdminMetrics::describe_table(),
         GatewayHttpMetrics::describe_table(),
         LendingMetrics::describe_table(),
         PopulateMetrics::describe_table(),
         ReadMetrics::describe_table(),
         TenantMetrics::describe_table(),
     ]
-}
-
-/// The admin endpoints of a process.
-#[derive(MetricsTable)]
-#[metrics(prefix = "verbs3_admin")]
-pub struct AdminMetrics {
-    /// Connections of probes and scrapers.
-    pub(crate) connections: IntGauge,
-    /// Most of them at once: `process.admin_connections_max`.
-    #[metric("verbs3_admin_connections_max")]
-    pub(crate) connections_max: IntGauge,
-    /// Connections that were cut before their answer was taken.
-    #[metric(labels(reason))]
-    pub(crate) connections_cut: MetricFamily<AdminConnectionCut, IntCounter>,
-}
-
-/// Why a connection to an admin endpoint is cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, MetricLabel)]
-pub(crate) enum AdminConnectionCut {
-    /// Others wanted its place.
-    Displaced,
-    /// It lasted for `process.admin_deadline`.
-    Late,
 }
 
 /// The front of a gateway.

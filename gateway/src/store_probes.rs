@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use verbs3_admin::ReadinessCheck;
 use verbs3_ufs::Ufs;
 
-use crate::http::ReadinessCheck;
 use crate::mount::MountTable;
 use crate::settings::GatewayStoreProbeSettings;
 

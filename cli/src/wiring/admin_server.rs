@@ -7,8 +7,8 @@ use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use verbs3_admin::{AdminEndpoints, AdminLimits, AdminMetrics, ReadinessCheck};
 use verbs3_config::ProcessSettings;
-use verbs3_gateway::{AdminEndpoints, AdminLimits, AdminMetrics, ReadinessCheck};
 
 /// Admin endpoints that serve.
 pub struct AdminServer {

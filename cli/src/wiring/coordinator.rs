@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
+use verbs3_admin::ReadinessCheck;
 use verbs3_certificates::NodeRole;
 use verbs3_config::RootSettings;
 use verbs3_coordinator::store::SharedClusterStore;
@@ -18,7 +19,6 @@ use verbs3_coordinator::{
     CoordinatorStoreKind, CoordinatorStoreSettings,
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
-use verbs3_gateway::ReadinessCheck;
 
 use super::admin_server::AdminServer;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};

@@ -8,14 +8,13 @@ use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use verbs3_admin::ReadinessCheck;
 use verbs3_certificates::NodeRole;
 use verbs3_client::CacheTierClient;
 use verbs3_config::RootSettings;
 use verbs3_coordinator_client::api::ActivityRole;
 use verbs3_gateway::auth::IdentityStore;
-use verbs3_gateway::{
-    GatewayParts, GatewaySettings, GatewayTlsSettings, HttpListener, ReadinessCheck, TlsFiles,
-};
+use verbs3_gateway::{GatewayParts, GatewaySettings, GatewayTlsSettings, HttpListener, TlsFiles};
 use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
 
 use super::activity_reporter::ActivityReporter;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use prometheus::Registry;
+use verbs3_admin::ReadinessCheck;
 use verbs3_certificates::{ListenerCertificates, TlsFiles};
 use verbs3_config::RootSettings;
-use verbs3_gateway::ReadinessCheck;
 use verbs3_kubernetes::WebhookServer;
 use verbs3_kubernetes::metrics::WebhookMetrics;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
+use verbs3_admin::ReadinessCheck;
 use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerComponents, WorkerVolumes};
 use verbs3_certificates::NodeRole;
 use verbs3_config::{RootSettings, WorkerDiskSettings, WorkerSettings};
@@ -14,7 +15,6 @@ use verbs3_coordinator_client::WorkerLeaseKeeper;
 use verbs3_coordinator_client::api::{
     ActivityRole, WorkerIncarnation, WorkerRegistration, WorkerTierCapacity,
 };
-use verbs3_gateway::ReadinessCheck;
 use verbs3_protocol::{Epoch, PlacementMap, WorkerId};
 use verbs3_rdma::settings::TcpSettings;
 use verbs3_telemetry::{TelemetryHandle, TelemetrySource};

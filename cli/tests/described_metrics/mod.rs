@@ -5,6 +5,7 @@ use verbs3_metrics::{MetricDescription, MetricsTableDescription};
 /// Every table, in the order of the document.
 pub fn describe_tables() -> Vec<MetricsTableDescription> {
     [
+        verbs3_admin::describe_metrics(),
         verbs3_gateway::metrics::describe_metrics(),
         verbs3_client::metrics::describe_metrics(),
         verbs3_cache_worker::metrics::describe_metrics(),

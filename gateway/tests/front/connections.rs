@@ -11,7 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
-use verbs3_gateway::{ReadinessCheck, TlsFiles};
+use verbs3_admin::ReadinessCheck;
+use verbs3_gateway::TlsFiles;
 use verbs3_ufs::{Ufs, UfsSettings};
 
 use crate::signing::Request;

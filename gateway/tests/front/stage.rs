@@ -15,11 +15,12 @@ use s3s::{S3, S3Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
+use verbs3_admin::AdminLimits;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{AttributeFreshness, MountTable, MountedBucket, WriteCoherence};
 use verbs3_gateway::{
-    AdminLimits, GatewayParts, GatewayService, GatewaySettings, HomeNotifier, HomeUnreachable,
-    HttpListener, NoticeRoute, PopulateTier, PreloadJobs, TlsFiles, WriteAnnouncement,
+    GatewayParts, GatewayService, GatewaySettings, HomeNotifier, HomeUnreachable, HttpListener,
+    NoticeRoute, PopulateTier, PreloadJobs, TlsFiles, WriteAnnouncement,
 };
 use verbs3_protocol::{ListedEntry, ObjectVolume, TenantTag, WriteOutcome};
 use verbs3_ufs::local::{LocalOptions, LocalStore};

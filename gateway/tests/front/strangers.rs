@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use verbs3_gateway::AdminLimits;
+use verbs3_admin::AdminLimits;
 
 use crate::signing::Request;
 use crate::stage::{Answer, Stage, until};

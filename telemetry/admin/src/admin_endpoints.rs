@@ -1,5 +1,4 @@
-//! Serves the admin endpoints of any process: `/metrics`, `/healthz` and `/readyz`, on an address
-//! of their own. Owns no state; asks others for theirs.
+//! Serves the admin endpoints on an address of their own. Owns no state; asks others for theirs.
 //!
 //! Callers are unauthenticated, so none of them may keep a probe out. A connection carries one
 //! request, ends soon, and gives way to newer ones, first of all to those of its own address.
@@ -24,7 +23,8 @@ use tracing::{debug, warn};
 use verbs3_doors::{RoomLimits, WaitingRoom};
 use verbs3_metrics::GaugeGuard;
 
-use crate::metrics::{AdminConnectionCut, AdminMetrics};
+use crate::admin_metrics::{AdminConnectionCut, AdminMetrics};
+use crate::readiness_check::ReadinessCheck;
 
 /// Bounds of the admin endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,44 +41,6 @@ pub struct AdminLimits {
 impl Default for AdminLimits {
     fn default() -> Self {
         Self { connections_max: 64, per_address_max: 16, deadline: Duration::from_secs(10) }
-    }
-}
-
-/// One condition of readiness: a name, and a check that says why it does not hold.
-pub struct ReadinessCheck {
-    name: &'static str,
-    check: Box<dyn Fn() -> Result<Option<String>, String> + Send + Sync>,
-}
-
-impl ReadinessCheck {
-    /// Makes a condition. `check` runs for each `/readyz` and must not block. Its error is shown
-    /// after the name.
-    pub fn new(
-        name: &'static str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    ) -> Self {
-        Self::with_notice(name, move || check().map(|()| None))
-    }
-
-    /// Makes a condition like [`ReadinessCheck::new`]. Where it holds, it may have a notice all the
-    /// same, which is shown after the name.
-    pub fn with_notice(
-        name: &'static str,
-        check: impl Fn() -> Result<Option<String>, String> + Send + Sync + 'static,
-    ) -> Self {
-        Self { name, check: Box::new(check) }
-    }
-
-    /// Makes a condition that fails once the process has been told to end.
-    pub fn until_shutdown(stop: CancellationToken) -> Self {
-        Self::new("shutdown", move || {
-            if stop.is_cancelled() { Err("is under way".to_owned()) } else { Ok(()) }
-        })
-    }
-
-    /// Makes a condition that fails for `reason` until `event` was cancelled.
-    pub fn from_event(name: &'static str, event: CancellationToken, reason: &'static str) -> Self {
-        Self::new(name, move || if event.is_cancelled() { Ok(()) } else { Err(reason.to_owned()) })
     }
 }
 
@@ -164,8 +126,9 @@ impl AdminEndpoints {
     /// Says which conditions fail; where all hold, which have a notice.
     fn answer_readiness(&self) -> Response<Full<Bytes>> {
         let (mut failed, mut notices) = (String::new(), String::new());
-        for ReadinessCheck { name, check } in &self.readiness {
-            match check() {
+        for condition in &self.readiness {
+            let name = condition.name();
+            match condition.judge() {
                 Ok(None) => {}
                 Ok(Some(notice)) => notices.push_str(&format!("{name}: {notice}\n")),
                 Err(why) => failed.push_str(&format!("{name}: {why}\n")),

@@ -1,0 +1,14 @@
+//! What probes and scrapers ask of any process: `/metrics`, `/healthz` and `/readyz`.
+
+mod admin_endpoints;
+mod admin_metrics;
+mod readiness_check;
+
+pub use admin_endpoints::{AdminEndpoints, AdminLimits};
+pub use admin_metrics::AdminMetrics;
+pub use readiness_check::ReadinessCheck;
+
+/// Describes every metric of this crate, for the document.
+pub fn describe_metrics() -> Vec<verbs3_metrics::MetricsTableDescription> {
+    vec![AdminMetrics::describe_table()]
+}
