@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
 use bytes::BytesMut;
@@ -28,6 +28,9 @@ use crate::{Gateway, content, seed};
 pub const WRITERS: u64 = 6;
 /// How often a read that was refused, or got no answer, is tried.
 const READ_TRIES: u32 = 3;
+/// A gateway's process may be away for so long where writes may fail. Who waits for it was refused
+/// once.
+const AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// Small, around a page, around a block, several blocks: each takes another way through the cache.
 const LENGTHS: [usize; 7] =
@@ -140,6 +143,7 @@ impl History {
                         client: &clients[client],
                         bucket: &bucket,
                         gateway: client,
+                        may_be_away: writes == Writes::MayFail,
                         first,
                     };
                     read.once(&counts).await;
@@ -276,6 +280,7 @@ struct Read<'a> {
     bucket: &'a str,
     /// Which one.
     gateway: usize,
+    may_be_away: bool,
     /// Of a range that begins there.
     first: Option<usize>,
 }
@@ -348,7 +353,8 @@ impl Read<'_> {
 
     async fn shown(&self, counts: &Counts) -> Shown {
         let (key, bucket) = (&self.key.name, self.bucket);
-        for again in (0..READ_TRIES).rev() {
+        let (mut refused, began) = (0, Instant::now());
+        loop {
             let mut get = self.client.get_object().bucket(bucket).key(key);
             if let Some(first) = self.first {
                 get = get.range(format!("bytes={first}-{}", first + 300_000));
@@ -360,15 +366,18 @@ impl Read<'_> {
             match error.raw_response().map(|raw| raw.status().as_u16()) {
                 Some(404) => return Shown::Absent,
                 Some(416) => return Shown::PastEnd,
-                Some(500..) | None if again > 0 => {
+                None if refused > 0 && self.may_be_away && began.elapsed() < AWAY_MAX => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Some(500..) | None if refused + 1 < READ_TRIES => {
                     println!("{key} through gateway {}: {error:?}", self.gateway);
+                    refused += 1;
                     count(&counts.refused);
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 other => panic!("{key} through gateway {}: {other:?} {error:?}", self.gateway),
             }
         }
-        unreachable!("the last try returns or panics")
     }
 
     async fn body(&self, answer: aws_sdk_s3::operation::get_object::GetObjectOutput) -> Shown {
