@@ -154,6 +154,10 @@ pub(crate) struct VerbsRailMetrics {
     pub(crate) copied_bytes: IntCounter,
     /// Completions taken from the queues of a rail.
     pub(crate) completions: IntCounter,
+    /// Waits of the connections of a rail for their next completion, by how they went. Many that
+    /// were slept through although verbs.busy_poll is set are of peers that answer late.
+    #[metric(labels(how))]
+    pub(crate) waits: MetricFamily<DriverWait, IntCounter>,
     /// Work requests that failed and ended their queue pair, by kind.
     #[metric(labels(kind))]
     pub(crate) errors: MetricFamily<WorkFailure, IntCounter>,
@@ -305,6 +309,15 @@ pub(crate) enum RailConnectOutcome {
     Failed,
 }
 
+/// How a connection waited for its next completion.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum DriverWait {
+    /// A poll met it (verbs.busy_poll).
+    Polled,
+    /// The connection slept until the NIC's event.
+    Slept,
+}
+
 /// What a work request does.
 #[derive(Debug, Clone, Copy, MetricLabel)]
 pub(crate) enum PostedOperation {
@@ -369,6 +382,7 @@ mod tests {
         rail.connects[RailConnectOutcome::Made].inc();
         rail.lost[PeerTrouble::Silent].inc();
         rail.work_requests[PostedOperation::Write].inc();
+        rail.waits[DriverWait::Slept].inc();
         rail.errors[WorkFailure::Retry].inc();
         rail.seals_refused[SealedMatter::Message].inc();
         let mut names: Vec<_> = registry.gather().iter().map(|m| m.name().to_owned()).collect();

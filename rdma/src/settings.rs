@@ -136,8 +136,9 @@ pub struct VerbsSettings {
     /// Type of service of the packets, for the switches' queues (RoCE: DSCP × 4).
     #[setting(example = 104)]
     pub tos: Option<u8>,
-    /// How long a connection polls after its last completion before it waits for the NIC's event;
-    /// `"0"`: not at all. Costs CPU, saves microseconds.
+    /// How long a connection polls for the answer to what it has sent, at most, before it sleeps
+    /// until the NIC's event; `"0"`: not at all. It polls for twice what answers have lately taken,
+    /// and not for those that take longer than this. Costs CPU, saves microseconds.
     #[setting(default = "0", range = "0"..="1s")]
     pub busy_poll: TimePeriod,
     /// CPUs for threads that do nothing but drive verbs connections, one each; none means the

@@ -16,6 +16,7 @@ mod fake_devices;
 mod hostile;
 mod pinned_runtime;
 mod pinning_turn;
+mod poll_budget;
 pub(crate) mod port_counters;
 mod queue_pair_wire;
 mod queue_terms;

@@ -4,6 +4,8 @@
 //! Each test has a device of its own: 127.0.P.N is port 1 of a device of profile P.
 #![allow(clippy::unwrap_used)]
 
+mod driving;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,15 +1,14 @@
 //! Owns one queue pair as a stream of frames with data beside it, and its completions.
 //!
-//! Drives both from the connection's own task. It polls first and then waits for the NIC's event,
-//! so an idle connection costs nothing. `calls` knows what a frame means.
+//! The connection's own task drives both (`driving`). `calls` knows what a frame means.
 
 mod closing;
+mod driving;
 mod heartbeat;
 mod sealing;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -18,12 +17,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::VerbsOptions;
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkError, ChunkHeader};
 use super::chunk_sender::{ChunkSender, CompletedSends, LocalKeyLookup, SendSizes};
 use super::chunk_slots::ChunkSlots;
+use super::poll_budget::PollBudget;
 use super::queue_terms::QueueTerms;
 use super::rail::{OpenRail, RailDevice};
 use super::rail_metrics::RailMetrics;
@@ -38,11 +37,6 @@ use super::window_pool::BoundWindows;
 use crate::calls::QueuedBytesBudget;
 use crate::metrics::{ConnectionSide, SealedMatter};
 use closing::QueuePairEnd;
-use heartbeat::HeartbeatTimer;
-
-/// Times that the thread's other tasks may run before this one waits for the NIC's event. The wait
-/// costs three system calls, and the other tasks' work often makes the next completion.
-const YIELDS_MAX: u32 = 1;
 
 /// Completions taken by one poll.
 const POLL_MAX: usize = 16;
@@ -59,7 +53,8 @@ pub(super) struct QueuePairWire {
     watch: PairWatch,
     pub(super) slots: RegisteredBuffer,
     receives: ReceiveBuffers,
-    busy_poll: Duration,
+    /// `None` where polling is off.
+    polls: Option<Mutex<PollBudget>>,
     heartbeat: Duration,
     /// Data that the peer writes into this side's memory must be tagged.
     pub(super) tags_wanted: bool,
@@ -173,7 +168,7 @@ impl QueuePairWire {
             watch,
             slots: slots_buffer,
             receives,
-            busy_poll: options.settings.busy_poll.0,
+            polls: poll_budget(options.settings.busy_poll.0),
             heartbeat: options.settings.heartbeat.0,
             tags_wanted: options.settings.data_tags,
             driven: AtomicBool::new(false),
@@ -285,49 +280,6 @@ impl QueuePairWire {
             self.drive_until(&mut attempt).await?;
         }
         Ok(())
-    }
-
-    /// Drives the queue pair until `over`, which is called whenever something has happened.
-    pub(super) async fn drive_until(
-        &self,
-        over: &mut (dyn FnMut(&mut QueuePairWireState) -> bool + Send),
-    ) -> io::Result<()> {
-        let (mut active, mut yields) = (Instant::now(), 0);
-        let timer = pin!(tokio::time::sleep(self.heartbeat));
-        let mut beat = HeartbeatTimer::new(timer);
-        loop {
-            let moved = self.poll_completions()?;
-            if over(&mut self.state.lock()) {
-                return Ok(());
-            }
-            if moved {
-                yields = 0;
-                beat.note_completion();
-                if !self.busy_poll.is_zero() {
-                    active = Instant::now();
-                }
-                tokio::task::consume_budget().await;
-                continue;
-            }
-            if yields < YIELDS_MAX || active.elapsed() < self.busy_poll {
-                yields += 1;
-                tokio::task::yield_now().await;
-                continue;
-            }
-            self.completions.get_ref().0.arm_notify()?;
-            // A completion from before the arming gives no event.
-            if self.poll_completions()? {
-                continue;
-            }
-            self.wait_for_event(&mut beat).await?;
-        }
-    }
-
-    /// Sends what is queued until the peer hangs up, for `limit` at most.
-    pub(super) async fn ended_within(&self, limit: Duration) {
-        let ended = &mut |state: &mut QueuePairWireState| state.ended || state.closed;
-        // A broken line has ended as well.
-        let _ = tokio::time::timeout(limit, self.drive_until(ended)).await;
     }
 
     /// Ends the connection, of which the device says that it is broken.
@@ -491,6 +443,10 @@ impl QueuePairWire {
     pub(super) fn read(&self, buffer: u16, at: usize, to: &mut [u8]) {
         self.receives.read(buffer, CHUNK_HEADER_BYTES + at, to);
     }
+}
+
+fn poll_budget(longest: Duration) -> Option<Mutex<PollBudget>> {
+    (!longest.is_zero()).then(|| Mutex::new(PollBudget::new(longest)))
 }
 
 fn closed_error() -> io::Error {

@@ -86,6 +86,7 @@ impl FrameOutlet for WireOutlet {
     fn push_frame(&self, frame: OutgoingFrame) {
         let mut state = self.0.state.lock();
         if !state.closed {
+            self.0.note_sent_frame(&frame.header);
             state.sender.push(frame);
         }
     }
@@ -97,6 +98,7 @@ impl FrameOutlet for WireOutlet {
 
     fn flush_frames(&self) {
         self.0.pump_sends();
+        self.0.wake_poller();
     }
 
     async fn run(&self) -> io::Result<()> {
@@ -263,7 +265,9 @@ impl FrameInlet for WireInlet {
         if !self.read_exact(&mut bytes).await? {
             return Ok(None);
         }
-        Ok(Some(FrameHeader::decode(&bytes, self.message_bytes_max)?))
+        let header = FrameHeader::decode(&bytes, self.message_bytes_max)?;
+        self.wire.note_frame(&header);
+        Ok(Some(header))
     }
 
     async fn receive_body(

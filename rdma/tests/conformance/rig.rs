@@ -287,6 +287,9 @@ pub fn verbs_options() -> VerbsOptions {
     options.settings.shared_receive = switch(!is_set("VERBS3_TEST_PLAIN"));
     options.settings.windows = switch(is_set("VERBS3_TEST_WINDOWS"));
     options.settings.data_tags = is_set("VERBS3_TEST_TAGS");
+    if is_set("VERBS3_TEST_POLL") {
+        options.settings.busy_poll = TimePeriod(Duration::from_micros(200));
+    }
     options
 }
 
