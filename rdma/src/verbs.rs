@@ -34,6 +34,7 @@ mod registration_trial;
 mod send_requests;
 mod server;
 mod session_seals;
+mod setup_runtime;
 #[cfg(test)]
 mod sharing;
 mod sys;

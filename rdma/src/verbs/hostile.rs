@@ -139,9 +139,14 @@ impl HostileListener {
         let mut id = event.request.unwrap();
         let channel = EventChannel::new().unwrap();
         id.move_to_channel(&channel).unwrap();
-        let wire =
-            QueuePairWire::new(id, watch_readable(channel).unwrap(), self.rail.clone(), &options)
-                .unwrap();
+        let wire = QueuePairWire::new(
+            id,
+            watch_readable(channel).unwrap(),
+            self.rail.clone(),
+            &options,
+            &tokio::runtime::Handle::current(),
+        )
+        .unwrap();
         let mine = wire.queue_terms(&options);
         wire.set_peer_terms(mine, theirs);
         wire.with_pair(|pair| pair.accept(&mine.encode(), connect_options(&options))).unwrap();

@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::VerbsOptions;
@@ -49,6 +50,8 @@ pub(super) struct QueuePairWire {
     pub(super) metrics: RailMetrics,
     completions: AsyncFd<ReadableSource<CompletionQueue>>,
     events: AsyncFd<ReadableSource<EventChannel>>,
+    /// Held while the queue pair is destroyed: whoever closes then waits for that.
+    ending: Mutex<()>,
     /// Hears of errors that no completion tells.
     watch: PairWatch,
     pub(super) slots: RegisteredBuffer,
@@ -105,12 +108,14 @@ impl LocalKeyLookup for OpenRail {
 }
 
 impl QueuePairWire {
-    /// Makes the queue pair of `id`, whose route leads over `rail`, and its receive buffers.
+    /// Makes the queue pair of `id`, whose route leads over `rail`, and its receive buffers. Blocks.
+    /// `driver` will drive it, and hears of its completions.
     pub(super) fn new(
         id: CmId,
         events: AsyncFd<ReadableSource<EventChannel>>,
         rail: Arc<OpenRail>,
         options: &VerbsOptions,
+        driver: &Handle,
     ) -> io::Result<Arc<Self>> {
         let RailDevice { domain, health, shared, .. } = &*rail.device;
         let receives = ReceiveBuffers::new(domain, shared.as_ref(), options)?;
@@ -139,6 +144,10 @@ impl QueuePairWire {
         };
         let metrics =
             RailMetrics::for_queue_pair(&rail.rail.metric_label(), options.settings.send_queue);
+        let completions = {
+            let _on = driver.enter();
+            watch_readable(queue)?
+        };
         Ok(Arc::new(Self {
             state: Mutex::new(QueuePairWireState {
                 pair: Some(pair),
@@ -163,7 +172,8 @@ impl QueuePairWire {
             controls_max: crate::calls::controls_max(options.calls.settings.calls_in_flight_max),
             rail,
             metrics,
-            completions: watch_readable(queue)?,
+            completions,
+            ending: Mutex::new(()),
             events,
             watch,
             slots: slots_buffer,

@@ -20,6 +20,7 @@ use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
 use super::rail_opener::RailOpener;
 use super::rail_presence::{RailPlace, RailPresence};
 use super::readable_source::{next_event, watch_readable};
+use super::setup_runtime::run_aside;
 use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
 use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
@@ -187,7 +188,7 @@ impl RailConnector {
                 let inlet = inlet.with_session(agreed.frame_bytes_max);
                 let on = ConnectionTasks { runtime: &Runtime::current(), tasks: &self.tasks };
                 Ok(calls::start_connection(
-                    WireOutlet(wire),
+                    WireOutlet::new(wire, &self.tasks),
                     inlet,
                     &agreed,
                     &peer(),
@@ -196,8 +197,7 @@ impl RailConnector {
                 ))
             }
             Err(error) => {
-                wire.prepare_close().await;
-                wire.close();
+                wire.close_aside(&self.tasks).await;
                 transport_metrics().handshakes_failed[error.handshake_failure()].inc();
                 Err(TransportError::Handshake { peer: peer(), cause: Arc::new(error) })
             }
@@ -229,12 +229,20 @@ impl RailConnector {
         let _: Option<()> = self.over.run_until_cancelled(keep).await;
     }
 
-    async fn establish_wire(&self, to: SocketAddr) -> Result<Arc<QueuePairWire>, UnreachableCause> {
-        let mut outcome = self.request_wire(to, self.options.settings.path_mtu_max).await?;
-        if let WireRequestOutcome::SmallerPackets(path_mtu_max) = outcome {
-            outcome = self.request_wire(to, Some(path_mtu_max)).await?;
-        }
-        match outcome {
+    async fn establish_wire(
+        self: &Arc<Self>,
+        to: SocketAddr,
+    ) -> Result<Arc<QueuePairWire>, UnreachableCause> {
+        let (dialer, driver) = (self.clone(), Runtime::current());
+        let request = async move {
+            let bound = dialer.options.settings.path_mtu_max;
+            let outcome = dialer.request_wire(to, bound, &driver).await?;
+            let WireRequestOutcome::SmallerPackets(path_mtu_max) = outcome else {
+                return Ok(outcome);
+            };
+            dialer.request_wire(to, Some(path_mtu_max), &driver).await
+        };
+        match run_aside(&self.tasks, request).await?? {
             WireRequestOutcome::Yes(wire) => Ok(wire),
             WireRequestOutcome::Crowded => Err(UnreachableCause::Crowded),
             WireRequestOutcome::SmallerPackets(_) => {
@@ -243,10 +251,12 @@ impl RailConnector {
         }
     }
 
+    /// Asks for a connection. Much of this blocks.
     async fn request_wire(
         &self,
         to: SocketAddr,
         path_mtu_max: Option<u16>,
+        driver: &Runtime,
     ) -> io::Result<WireRequestOutcome> {
         let rail = self.rail.lock().clone();
         let rail =
@@ -267,7 +277,7 @@ impl RailConnector {
         if path_mtu_max.is_some() {
             id.move_states();
         }
-        let wire = QueuePairWire::new(id, events, rail, &self.options)?;
+        let wire = QueuePairWire::new(id, events, rail, &self.options, driver)?;
         let mine = QueueTerms { path_mtu_max, ..wire.queue_terms(&self.options) };
         wire.with_pair(|pair| pair.connect(&mine.encode(), connect_options(&self.options)))?;
         let answer = wire.next_cm_event().await?;

@@ -21,6 +21,7 @@ use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
 use super::rail_opener::RailOpener;
 use super::rail_presence::{RailPlace, RailPresence};
 use super::readable_source::{ReadableSource, next_event, watch_readable};
+use super::setup_runtime::run_aside;
 use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
 use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
@@ -270,28 +271,58 @@ impl RailAcceptor {
         let deadline = self.options.verbs.calls.settings.connect_deadline.0;
         let welcome = self
             .gate
-            .run_handshake(deadline, &peer, turn, self.perform_handshake(id, &private, rail))
+            .run_handshake(deadline, &peer, turn, self.perform_handshake(id, private, rail))
             .await;
         let Some(Some((wire, inlet, agreed, _place))) = welcome else {
             return;
         };
         let inlet = inlet.with_session(agreed.frame_bytes_max);
         let on = ConnectionTasks { runtime: &Runtime::current(), tasks: &self.gate.tasks };
-        let session =
-            ServerSession::new(WireOutlet(wire), &agreed, &peer, self.service.clone(), on);
+        let session = ServerSession::new(
+            WireOutlet::new(wire, &self.gate.tasks),
+            &agreed,
+            &peer,
+            self.service.clone(),
+            on,
+        );
         calls::serve_session(session, inlet, &self.gate.drain, &self.gate.kill).await;
     }
 
     /// Performs the handshake. Returns `None` when the requester was told to ask in another way.
     async fn perform_handshake(
-        &self,
-        mut id: CmId,
-        private: &[u8],
+        self: &Arc<Self>,
+        id: CmId,
+        private: [u8; PRIVATE_BYTES_MAX],
         rail: Arc<OpenRail>,
     ) -> Result<
         Option<(Arc<QueuePairWire>, WireInlet, HandshakeAgreement, OwnedSemaphorePermit)>,
         HandshakeError,
     > {
+        let (door, driver) = (self.clone(), Runtime::current());
+        let accept = async move { door.accept_wire(id, &private, rail, &driver).await };
+        let Some(wire) = run_aside(&self.gate.tasks, accept).await?? else {
+            return Ok(None);
+        };
+        let mut inlet = WireInlet::new(wire.clone());
+        let terms = self.options.verbs.calls.ticketed_terms(None);
+        let admitted = self.gate.accept_peer(&mut inlet, &terms).await;
+        if admitted.is_err() {
+            // The requester was told the reason. Destroying the queue pair at once would lose that
+            // message.
+            wire.ended_within(REFUSED_FOR).await;
+        }
+        let (agreed, place) = admitted?;
+        Ok(Some((wire, inlet, agreed, place)))
+    }
+
+    /// Makes the queue pair of a request and connects it. Much of this blocks.
+    async fn accept_wire(
+        &self,
+        mut id: CmId,
+        private: &[u8],
+        rail: Arc<OpenRail>,
+        driver: &Runtime,
+    ) -> io::Result<Option<Arc<QueuePairWire>>> {
         let options = &self.options.verbs;
         let theirs = QueueTerms::decode(private)?;
         let channel = EventChannel::new()?;
@@ -310,7 +341,7 @@ impl RailAcceptor {
             id.reject_request(&mine.encode());
             return Ok(None);
         }
-        let wire = QueuePairWire::new(id, events, rail, options)?;
+        let wire = QueuePairWire::new(id, events, rail, options, driver)?;
         mine.receive_first = wire.queue_terms(options).receive_first;
         wire.set_peer_terms(mine, theirs);
         wire.with_pair(|pair| {
@@ -322,14 +353,6 @@ impl RailAcceptor {
         expect_event(&wire.next_cm_event().await?, EventKind::Established)?;
         wire.tune_connected();
         wire.tell_path_mtu(ConnectionSide::Server);
-        let mut inlet = WireInlet::new(wire.clone());
-        let admitted = self.gate.accept_peer(&mut inlet, &options.calls.ticketed_terms(None)).await;
-        if admitted.is_err() {
-            // The requester was told the reason. Destroying the queue pair at once would lose that
-            // message.
-            wire.ended_within(REFUSED_FOR).await;
-        }
-        let (agreed, place) = admitted?;
-        Ok(Some((wire, inlet, agreed, place)))
+        Ok(Some(wire))
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use prometheus::Histogram;
+use tokio_util::task::TaskTracker;
 
 use super::chunk::ChunkHeader;
 use super::chunk_sender::RIDE_BYTES_MAX;
@@ -21,11 +22,21 @@ use crate::metrics::SealedMatter;
 use crate::transport::TransportKind;
 
 /// The sending half. Dropping it closes the queue pair.
-pub(super) struct WireOutlet(pub(super) Arc<QueuePairWire>);
+pub(super) struct WireOutlet {
+    wire: Arc<QueuePairWire>,
+    /// Where the task that closes it belongs.
+    tasks: TaskTracker,
+}
+
+impl WireOutlet {
+    pub(super) fn new(wire: Arc<QueuePairWire>, tasks: &TaskTracker) -> Self {
+        Self { wire, tasks: tasks.clone() }
+    }
+}
 
 impl Drop for WireOutlet {
     fn drop(&mut self) {
-        self.0.close();
+        self.wire.close();
     }
 }
 
@@ -33,13 +44,13 @@ impl FrameOutlet for WireOutlet {
     const KIND: TransportKind = TransportKind::Verbs;
 
     fn rail_histogram(&self) -> Option<Histogram> {
-        Some(self.0.metrics.rail.call_seconds.clone())
+        Some(self.wire.metrics.rail.call_seconds.clone())
     }
 
     /// Returns the addresses of a landing and their keys. Blocks grant no remote right: what a
     /// worker pulls travels in the stream.
     fn lend_landing(&self, landing: &mut Landing) -> Vec<MemorySegment> {
-        let device = &self.0.rail.device;
+        let device = &self.wire.rail.device;
         // Data that fits in a SEND is never written, so nothing has to be opened for it.
         if device.usage != ArenaPurpose::Landings || landing.total_bytes() <= RIDE_BYTES_MAX as u64
         {
@@ -47,7 +58,7 @@ impl FrameOutlet for WireOutlet {
         }
         let places: Vec<_> = landing.lent_ranges().collect();
         if device.windows.is_some() {
-            return self.0.open_windows(landing, &places);
+            return self.wire.open_windows(landing, &places);
         }
         let segment = |&(address, bytes): &(usize, usize)| {
             let key = device.regions.region_of(address, bytes)?.rkey;
@@ -57,22 +68,22 @@ impl FrameOutlet for WireOutlet {
         let Some(segments) = places.iter().map(segment).collect::<Option<Vec<_>>>() else {
             return Vec::new();
         };
-        self.0.guard_landing(landing);
+        self.wire.guard_landing(landing);
         segments
     }
 
     async fn reserve_bytes(&self, bytes: u64) -> Option<QueuedBytesPermit> {
-        self.0.rooms.acquire_permit(bytes).await
+        self.wire.rooms.acquire_permit(bytes).await
     }
 
     async fn control_room(&self) {
         loop {
-            let written = self.0.written.notified();
+            let written = self.wire.written.notified();
             {
-                let state = self.0.state.lock();
+                let state = self.wire.state.lock();
                 // Once the peer has hung up, only the inlet drives, and this is the inlet's reader.
                 // What is left to read is bounded.
-                if state.sender.control_frames() < self.0.controls_max
+                if state.sender.control_frames() < self.wire.controls_max
                     || state.ended
                     || state.closed
                 {
@@ -84,56 +95,56 @@ impl FrameOutlet for WireOutlet {
     }
 
     fn push_frame(&self, frame: OutgoingFrame) {
-        let mut state = self.0.state.lock();
+        let mut state = self.wire.state.lock();
         if !state.closed {
-            self.0.note_sent_frame(&frame.header);
+            self.wire.note_sent_frame(&frame.header);
             state.sender.push(frame);
         }
     }
 
     fn abandon_call(&self, call: u64) {
-        let dropped = self.0.state.lock().sender.abandon_call(call);
+        let dropped = self.wire.state.lock().sender.abandon_call(call);
         drop(dropped);
     }
 
     fn flush_frames(&self) {
-        self.0.pump_sends();
-        self.0.wake_poller();
+        self.wire.pump_sends();
+        self.wire.wake_poller();
     }
 
     async fn run(&self) -> io::Result<()> {
-        self.0.driven.store(true, Ordering::Release);
+        self.wire.driven.store(true, Ordering::Release);
         let finished = |state: &super::queue_pair_wire::QueuePairWireState| {
             state.closed || (state.finishing && state.sender.is_idle())
         };
-        self.0.drive_until(&mut |state| finished(state) || state.ended).await?;
+        self.wire.drive_until(&mut |state| finished(state) || state.ended).await?;
         // From here on the inlet drives. Where the peer has hung up, the inlet reads what came
         // before, and then reports the end.
-        self.0.driven.store(false, Ordering::Release);
-        self.0.arrived.notify_one();
-        if !finished(&self.0.state.lock()) {
+        self.wire.driven.store(false, Ordering::Release);
+        self.wire.arrived.notify_one();
+        if !finished(&self.wire.state.lock()) {
             std::future::pending::<()>().await;
         }
         Ok(())
     }
 
     fn finish_writes(&self) {
-        self.0.state.lock().finishing = true;
-        self.0.work.notify_one();
+        self.wire.state.lock().finishing = true;
+        self.wire.work.notify_one();
     }
 
     fn shut_write(&self) {
         // It waits for a credit: the peer may not have read the last frames yet.
-        self.0.state.lock().sender.queue_end();
-        self.0.pump_sends();
+        self.wire.state.lock().sender.queue_end();
+        self.wire.pump_sends();
     }
 
     async fn prepare_close(&self) {
-        self.0.prepare_close().await;
+        self.wire.close_aside(&self.tasks).await;
     }
 
     fn close(&self) {
-        self.0.close();
+        self.wire.close();
     }
 }
 

@@ -1,5 +1,9 @@
 //! Tests of how connections are driven: what is polled for and what is slept for.
 
+use std::pin::pin;
+
+use tokio_util::task::TaskTracker;
+
 use super::*;
 use crate::metrics::{DriverWait, VerbsRailMetrics};
 
@@ -32,4 +36,20 @@ async fn fake_connection_polls_for_answers_where_that_is_wanted() {
     let metrics = call_in_turn("127.0.0.33", test_options()).await;
     assert_eq!(metrics.waits[DriverWait::Polled].get(), 0);
     assert!(metrics.waits[DriverWait::Slept].get() >= CALLS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_close_waits_for_one_that_was_given_up() {
+    let rail = TestRail::open_at("127.0.4.34".parse::<IpAddr>().unwrap().into()).await;
+    for _ in 0..20 {
+        let (tasks, to) = (TaskTracker::new(), rail.server.local_addr().unwrap());
+        let wire = rail.transport.wire_to(to).await;
+        let closing = pin!(wire.close_aside(&tasks));
+        let given_up = tokio::time::timeout(Duration::from_micros(300), closing).await;
+        wire.close();
+        assert!(wire.with_pair(|_| Ok(())).is_err(), "{given_up:?}: the queue pair is destroyed");
+        tasks.close();
+        tasks.wait().await;
+    }
 }

@@ -7,9 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::super::buffer_ledger::BufferDoubt;
+use super::super::setup_runtime::run_aside;
 use super::super::sys::{BEACON, CmQueuePair, WorkCompletion};
 use super::super::window_pool::{BoundWindows, ClosingWindows};
 use super::{POLL_MAX, QueuePairWire, RECEIVE};
+use tokio_util::task::TaskTracker;
+
 use crate::arena::CellHold;
 use crate::calls::MemorySegment;
 use crate::landing::{Landing, TakeBack};
@@ -129,8 +132,10 @@ impl QueuePairWire {
         }
     }
 
-    /// Destroys the queue pair, and then frees what it could touch.
+    /// Destroys the queue pair, and then frees what it could touch. Where another thread is at it,
+    /// waits until that is done.
     pub(in crate::verbs) fn close(&self) {
+        let _ending = self.ending.lock();
         let (pair, unread, bound, closing) = {
             let mut state = self.state.lock();
             state.closed = true;
@@ -171,7 +176,7 @@ impl QueuePairWire {
 
     /// Does what `close` would wait for on its thread, as far as it can be done beforehand: stops the
     /// queue pair and takes its completions. May be cancelled; `close` then begins again.
-    pub(in crate::verbs) async fn prepare_close(&self) {
+    async fn prepare_close(&self) {
         let Some((stopped, mut watch)) = self.stop_early() else { return };
         while watch.as_mut().is_some_and(|watch| !self.is_drained(watch)) {
             tokio::time::sleep(DRAIN_PAUSE).await;
@@ -180,6 +185,16 @@ impl QueuePairWire {
         if state.pair.is_some() {
             state.end = QueuePairEnd::Drained(stopped);
         }
+    }
+
+    /// Closes on a thread that serves no data. May be cancelled; `close` then waits for what has
+    /// begun.
+    pub(in crate::verbs) async fn close_aside(self: &Arc<Self>, tasks: &TaskTracker) {
+        self.prepare_close().await;
+        let wire = self.clone();
+        // `close` follows where this could not be run.
+        let _ = run_aside(tasks, async move { wire.close() }).await;
+        self.close();
     }
 
     /// Stops a queue pair that takes shared buffers. Others end without a wait.

@@ -1,0 +1,76 @@
+//! Owns the threads on which connections are made and ended: routes are resolved there, queue pairs
+//! made, moved and destroyed. A NIC's firmware takes a millisecond for some of that, and an address
+//! service longer. Threads that serve data never wait for it.
+
+use std::future::Future;
+use std::io;
+use std::sync::LazyLock;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+use crate::cpu_affinity::unpin_thread;
+
+/// Threads of a process for this. The kernel makes queue pairs of one device one by one, so more
+/// would help hosts with many NICs alone.
+const THREADS: usize = 4;
+
+/// Made with the first connection, and kept: what is made here refers to it. `None` where the
+/// process may have no more threads.
+static SETUP: LazyLock<Option<Runtime>> = LazyLock::new(|| {
+    let made = Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("verbs3-setup")
+        // The first connection may be made by a thread that is pinned.
+        .on_thread_start(unpin_thread)
+        .enable_all()
+        .build();
+    made.inspect_err(|error| {
+        tracing::warn!(%error, "no threads to make connections on; those that serve data do it");
+    })
+    .ok()
+});
+
+/// Runs `work` on a thread that serves no data, as one of `tasks`. Dropping the future ends the work
+/// at its next await, and drops there what it has made.
+pub(super) async fn run_aside<T: Send + 'static>(
+    tasks: &TaskTracker,
+    work: impl Future<Output = T> + Send + 'static,
+) -> io::Result<T> {
+    let Some(setup) = &*SETUP else { return Ok(work.await) };
+    let task = AbortOnDropHandle::new(tasks.spawn_on(work, setup.handle()));
+    task.await.map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::mpsc;
+
+    #[tokio::test]
+    async fn work_that_blocks_holds_up_nobody() {
+        let (tasks, (go, wait)) = (TaskTracker::new(), mpsc::channel());
+        let work = run_aside(&tasks, async move {
+            let here = std::thread::current().name().map(str::to_owned);
+            wait.recv().unwrap();
+            here
+        });
+        // On this thread the work would wait for ever.
+        let (here, ()) = tokio::join!(work, async move { go.send(()).unwrap() });
+        assert_eq!(here.unwrap().unwrap(), "verbs3-setup");
+    }
+
+    #[tokio::test]
+    async fn work_ends_with_who_waits_for_it() {
+        let (tasks, (held, ended)) = (TaskTracker::new(), tokio::sync::oneshot::channel::<()>());
+        let work = run_aside(&tasks, async move {
+            std::future::pending::<()>().await;
+            drop(held);
+        });
+        let hurried = tokio::time::timeout(std::time::Duration::from_millis(20), work);
+        assert!(hurried.await.is_err() && ended.await.is_err(), "its work was dropped");
+        tasks.close();
+        tasks.wait().await;
+    }
+}
