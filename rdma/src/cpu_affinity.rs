@@ -45,6 +45,12 @@ impl CpuSet {
     }
 }
 
+impl FromIterator<usize> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(cpus: I) -> Self {
+        Self(cpus.into_iter().map(|cpu| (cpu as u32, cpu as u32)).collect())
+    }
+}
+
 impl std::fmt::Display for CpuSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (at, (first, last)) in self.0.iter().enumerate() {
@@ -88,6 +94,14 @@ pub(crate) fn pin_thread(cpus: &[usize]) -> io::Result<()> {
     }
 }
 
+/// Returns the CPUs of the process.
+pub(crate) fn process_cpus() -> CpuSet {
+    let set = ALL_CPUS.get().copied().unwrap_or_else(thread_cpus);
+    // SAFETY: `cpu` is below CPU_SETSIZE.
+    let is_set = |&cpu: &usize| unsafe { libc::CPU_ISSET(cpu, &set) };
+    (0..libc::CPU_SETSIZE as usize).filter(is_set).collect()
+}
+
 /// Returns the CPUs on which this thread may run.
 pub(crate) fn thread_cpus() -> libc::cpu_set_t {
     // SAFETY: a set of CPUs is plain data, for which zeroes are valid.
@@ -107,5 +121,13 @@ mod tests {
         assert_eq!(common("0-3,8", "2-9"), [2, 3, 8]);
         assert_eq!(common("0-1", "4-7"), [0; 0]);
         assert_eq!(common("5,1-2,1", "0-63"), [1, 2, 5]);
+    }
+
+    #[test]
+    fn a_process_knows_on_which_cpus_it_may_run() {
+        // SAFETY: takes nothing.
+        let here = usize::try_from(unsafe { libc::sched_getcpu() });
+        let here: CpuSet = here.into_iter().collect();
+        assert!(!here.is_empty() && process_cpus().shares_cpu_with(&here));
     }
 }

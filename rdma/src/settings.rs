@@ -142,7 +142,8 @@ pub struct VerbsSettings {
     #[setting(default = "0", range = "0"..="1s")]
     pub busy_poll: TimePeriod,
     /// CPUs for threads that do nothing but drive verbs connections, one each; none means the
-    /// process's own threads. With `busy_poll`, choose CPUs of the NIC's NUMA node.
+    /// process's own threads. Each rail gets its share, of those near its NIC if there are any. With
+    /// `busy_poll`, name at least one for each rail, of its NIC's NUMA node.
     pub poll_cpus: Vec<u16>,
     /// Silence after which a sign of life is sent, at most twice as long.
     #[setting(default = "15s", range = "1s"..="10m")]

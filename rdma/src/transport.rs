@@ -273,6 +273,10 @@ pub trait PeerTransport: Send + Sync {
     fn rail_subnet(&self) -> Option<RailSubnet> {
         None
     }
+    /// Returns false for a rail whose NIC is at another socket than all CPUs of this process.
+    fn is_near(&self) -> bool {
+        true
+    }
     /// Connects and authenticates. Bounded by the transport's own connect deadline.
     async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError>;
 }

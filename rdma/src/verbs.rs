@@ -10,6 +10,7 @@ mod buffer_ledger;
 mod chunk;
 mod chunk_sender;
 mod chunk_slots;
+mod completion_vectors;
 #[cfg(test)]
 mod fake_devices;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod queue_pair_wire;
 mod queue_terms;
 mod rail;
 mod rail_connector;
+mod rail_drivers;
 mod rail_keeper;
 mod rail_metrics;
 mod rail_opener;
@@ -44,9 +46,10 @@ mod write_plan;
 
 use std::io;
 
-pub use pinned_runtime::PinnedRuntime;
+pub use pinned_runtime::{PinnedRuntime, RailDriver};
 pub use rail::RailIdentity;
 pub use rail_connector::VerbsTransport;
+pub use rail_drivers::RailDrivers;
 pub use rail_keeper::FirstAttempt;
 pub use rail_presence::RailPlace;
 pub use registration_trial::{
@@ -57,6 +60,7 @@ pub use server::{RailAddress, VerbsServer, VerbsServerOptions};
 use tokio::runtime::Handle;
 
 use crate::calls::{CallOptions, HandshakeSecret};
+use crate::cpu_affinity::{CpuSet, process_cpus};
 use crate::settings::VerbsSettings;
 
 /// Options that both sides of a verbs connection need.
@@ -64,19 +68,25 @@ use crate::settings::VerbsSettings;
 pub struct VerbsOptions {
     pub calls: CallOptions,
     pub settings: VerbsSettings,
-    /// Runtime that drives the connections; `None` means the runtime that makes them. See
-    /// [`PinnedRuntime`].
-    pub runtime: Option<Handle>,
+    /// What drives the connections; `None` means the runtime that makes them.
+    pub driver: Option<RailDriver>,
 }
 
 impl VerbsOptions {
     /// The default settings. Both sides need the same secret.
     pub fn new(secret: HandshakeSecret) -> Self {
-        Self { calls: CallOptions::new(secret), settings: VerbsSettings::default(), runtime: None }
+        Self { calls: CallOptions::new(secret), settings: VerbsSettings::default(), driver: None }
+    }
+
+    /// Returns the CPUs on which the connections are driven.
+    fn driver_cpus(&self) -> CpuSet {
+        self.driver
+            .as_ref()
+            .map_or_else(process_cpus, |driver| driver.cpus.iter().copied().collect())
     }
 
     fn runtime_handle(&self) -> Handle {
-        self.runtime.clone().unwrap_or_else(Handle::current)
+        self.driver.as_ref().map_or_else(Handle::current, |driver| driver.runtime.clone())
     }
 }
 

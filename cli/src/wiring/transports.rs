@@ -24,8 +24,8 @@ use verbs3_rdma::shm::{ShmServer, ShmServerOptions, ShmTransport};
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{CallService, PeerTransport};
 use verbs3_rdma::verbs::{
-    self, FirstAttempt, NoRdma, PinnedRuntime, RailAddress, RailIdentity, RailPlace, VerbsOptions,
-    VerbsServer, VerbsServerOptions, VerbsTransport,
+    self, FirstAttempt, NoRdma, RailAddress, RailDriver, RailDrivers, RailIdentity, RailPlace,
+    VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
 };
 
 use super::trusted_cluster::TrustedCluster;
@@ -37,8 +37,8 @@ const RAILS_HEAD_START: Duration = Duration::from_secs(3);
 /// What a gateway reaches workers by.
 pub struct RequesterTransports {
     pub transports: Vec<Arc<dyn PeerTransport>>,
-    /// Lives as long as the connections that it drives.
-    _polling: Option<PinnedRuntime>,
+    /// Live as long as the connections that they drive.
+    _drivers: RailDrivers,
 }
 
 impl RequesterTransports {
@@ -56,10 +56,10 @@ impl RequesterTransports {
         let mut transports: Vec<Arc<dyn PeerTransport>> =
             vec![Arc::new(TcpTransport::new(options)), Arc::new(shm)];
         let places = places_of(verbs)?;
-        let polling = start_polling(verbs, &places)?;
+        let drivers = start_drivers(verbs, &places)?;
         let mut attempts = Vec::new();
-        for place in &places {
-            let options = verbs_options(verbs, calls.clone(), polling.as_ref());
+        for (rail, place) in places.iter().enumerate() {
+            let options = verbs_options(verbs, calls.clone(), drivers.driver_of(rail));
             let (transport, attempt) = VerbsTransport::start(place.clone(), options, arena.clone());
             attempts.push((place.rail_name().to_owned(), attempt));
             transports.push(Arc::new(transport));
@@ -67,7 +67,7 @@ impl RequesterTransports {
         let attempts = RailAttempts::new(verbs, attempts);
         attempts.give_head_start().await;
         attempts.require_rail().await?;
-        Ok(Self { transports, _polling: polling })
+        Ok(Self { transports, _drivers: drivers })
     }
 }
 
@@ -77,8 +77,8 @@ pub struct WorkerServers {
     shm: Option<ShmServer>,
     rails: Vec<VerbsServer>,
     attempts: RailAttempts,
-    /// Lives as long as the connections that it drives.
-    polling: Option<PinnedRuntime>,
+    /// Live as long as the connections that they drive.
+    drivers: RailDrivers,
 }
 
 /// The addresses of a worker's rails, in their order; `None` while one is down.
@@ -118,7 +118,7 @@ impl WorkerServers {
         let tcp_options = tcp_options(tcp, cluster, &worker.id);
         let (calls, drain_deadline) = (tcp_options.calls.clone(), process.drain_for.0);
         let shm = serve_shm(worker, calls.clone(), drain_deadline, arena, &service).await;
-        let (rails, attempts, polling) =
+        let (rails, attempts, drivers) =
             serve_rails(verbs, calls, drain_deadline, arena, &service)?;
         attempts.give_head_start().await;
         let socket = shm.as_ref().and_then(|shm| ShmWay::of_this_host(shm.socket_path()).ok());
@@ -137,7 +137,7 @@ impl WorkerServers {
             tcp = %tcp.local_addr(), shm = socket, rails = rails.len(),
             "gateways can reach this worker; its rails follow once its memory is registered"
         );
-        Ok(Self { tcp, shm, rails, attempts, polling })
+        Ok(Self { tcp, shm, rails, attempts, drivers })
     }
 
     /// Waits for the rails where the configuration insists on them. Fails if none can be used.
@@ -157,14 +157,14 @@ impl WorkerServers {
 
     /// Lets calls under way end, on all ways at once.
     pub async fn shutdown(self) {
-        let Self { tcp, shm, rails, attempts: _, polling } = self;
+        let Self { tcp, shm, rails, attempts: _, drivers } = self;
         let shm = async {
             if let Some(shm) = shm {
                 shm.shutdown().await;
             }
         };
         tokio::join!(tcp.shutdown(), shm, join_all(rails.into_iter().map(VerbsServer::shutdown)));
-        drop(polling);
+        drop(drivers);
     }
 }
 
@@ -228,13 +228,13 @@ fn serve_rails(
     drain_deadline: Duration,
     arena: &Arena,
     service: &Arc<dyn CallService>,
-) -> anyhow::Result<(Vec<VerbsServer>, RailAttempts, Option<PinnedRuntime>)> {
+) -> anyhow::Result<(Vec<VerbsServer>, RailAttempts, RailDrivers)> {
     let places = places_of(verbs)?;
-    let polling = start_polling(verbs, &places)?;
+    let drivers = start_drivers(verbs, &places)?;
     let (mut servers, mut attempts) = (Vec::new(), Vec::new());
-    for place in &places {
+    for (rail, place) in places.iter().enumerate() {
         let options = VerbsServerOptions {
-            verbs: verbs_options(verbs, calls.clone(), polling.as_ref()),
+            verbs: verbs_options(verbs, calls.clone(), drivers.driver_of(rail)),
             connections_max: (verbs.connections_max as usize).div_ceil(places.len()),
             drain_deadline,
         };
@@ -245,19 +245,13 @@ fn serve_rails(
         attempts.push((name, attempt));
         servers.push(server);
     }
-    Ok((servers, RailAttempts::new(verbs, attempts), polling))
+    Ok((servers, RailAttempts::new(verbs, attempts), drivers))
 }
 
 /// Threads of their own for the connections of the rails, where the configuration names CPUs.
-fn start_polling(
-    verbs: &VerbsSettings,
-    rails: &[RailPlace],
-) -> anyhow::Result<Option<PinnedRuntime>> {
-    if rails.is_empty() || verbs.poll_cpus.is_empty() {
-        return Ok(None);
-    }
+fn start_drivers(verbs: &VerbsSettings, rails: &[RailPlace]) -> anyhow::Result<RailDrivers> {
     let cpus: Vec<usize> = verbs.poll_cpus.iter().map(|&cpu| usize::from(cpu)).collect();
-    PinnedRuntime::new(&cpus).context("verbs.poll_cpus").map(Some)
+    RailDrivers::start(&cpus, rails).context("verbs.poll_cpus")
 }
 
 /// Each rail that is to be used, there or not; empty where verbs are off, or there is no RDMA and
@@ -362,10 +356,9 @@ impl RailAttempts {
 fn verbs_options(
     verbs: &VerbsSettings,
     calls: CallOptions,
-    polling: Option<&PinnedRuntime>,
+    driver: Option<RailDriver>,
 ) -> VerbsOptions {
-    let runtime = polling.map(PinnedRuntime::runtime_handle);
-    VerbsOptions { calls, settings: verbs.clone(), runtime }
+    VerbsOptions { calls, settings: verbs.clone(), driver }
 }
 
 /// The TCP transport of a process that calls itself `name`.

@@ -102,6 +102,30 @@ async fn calls_are_spread_over_the_rails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn near_rails_go_before_far_ones_of_the_same_load() {
+    let bed = Bed::new(4, false, PeerOptions::default());
+    bed.rails[1].far();
+    bed.rails[3].far();
+    bed.ask().await.unwrap();
+    settle().await;
+    let before: Vec<_> = bed.rails.iter().map(|rail| rail.served()).collect();
+    for _ in 0..10 {
+        bed.ask().await.unwrap();
+    }
+    let served: Vec<_> =
+        bed.rails.iter().zip(before).map(|(rail, before)| rail.served() - before).collect();
+    assert_eq!(served, [5, 0, 5, 0], "one by one");
+    for rail in &bed.rails {
+        rail.faults.hold_deliveries();
+    }
+    let calls: Vec<_> = (0..20).map(|_| bed.peer.start_call("hello".into(), None)).collect();
+    settle().await;
+    let held: Vec<_> = bed.rails.iter().map(|rail| rail.faults.held_count()).collect();
+    assert_eq!(held, [5; 4], "a crowd takes all");
+    drop(calls);
+}
+
+#[tokio::test(start_paused = true)]
 async fn crowded_rails_get_company_up_to_the_bound() {
     let settings =
         PeerSettings { connections_max: 5, calls_per_connection: 2, ..PeerSettings::default() };

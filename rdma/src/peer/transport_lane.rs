@@ -35,6 +35,8 @@ pub(super) struct TransportLane {
     pub(super) trouble: Option<PeerTrouble>,
     /// Whether the last attempt failed for want of a ticket that holds.
     pub(super) needs_ticket: bool,
+    /// The rail is at another socket than this process.
+    pub(super) is_far: bool,
     resting: Option<GaugeGuard>,
     /// True if a connection broke and none was made in its place.
     lost: bool,
@@ -63,6 +65,7 @@ impl TransportLane {
             rest,
             trouble: None,
             needs_ticket: false,
+            is_far: false,
             resting: None,
             lost: false,
         }
@@ -120,6 +123,7 @@ impl TransportLane {
             self.resting = None;
         }
         (self.trouble, self.needs_ticket) = (None, false);
+        self.is_far = !self.transport.is_near();
         self.held.push(held);
     }
 

@@ -91,14 +91,21 @@ impl WayChoice {
         let Some(kind) = kind else {
             return take_least(self.tcp.iter_mut().enumerate(), now);
         };
-        // Takes rails of equal load in turn. Otherwise calls that come one by one would all use the
-        // first.
-        let count = self.lanes.iter().filter(|lane| lane.kind == kind).count();
-        let turn = self.turn % count;
-        self.turn = turn + 1;
+        // Takes rails of equal load in turn, near ones first. Otherwise calls that come one by one
+        // would all use the first.
+        let count_of = |is_far| {
+            let lanes = self.lanes.iter().filter(|lane| lane.kind == kind);
+            lanes.filter(|lane| lane.is_far == is_far).count()
+        };
+        let counts = [count_of(false), count_of(true)];
+        let (turn, mut places) = (self.turn, [0; 2]);
+        self.turn = turn.wrapping_add(1);
         let lanes = self.lanes.iter_mut().filter(|lane| lane.kind == kind);
         let held = lanes.flat_map(|lane| {
-            let order = (lane.rail + count - turn) % count;
+            let (group, before) = if lane.is_far { (1, counts[0]) } else { (0, 0) };
+            let (place, count) = (places[group], counts[group]);
+            places[group] += 1;
+            let order = before + (place + count - turn % count) % count;
             lane.held.iter_mut().map(move |held| (order, held))
         });
         take_least(held, now)

@@ -11,6 +11,16 @@ use crate::cpu_affinity::{pin_thread, remember_all_cpus};
 /// A runtime with one thread on each of some CPUs. Dropping it does not wait for its threads.
 pub struct PinnedRuntime {
     runtime: Option<Runtime>,
+    cpus: Arc<[usize]>,
+}
+
+/// What drives the connections of a rail: a handle on a [`PinnedRuntime`], which outlives it. Tasks
+/// spawned after it never run.
+#[derive(Debug, Clone)]
+pub struct RailDriver {
+    pub(super) runtime: Handle,
+    /// Where its threads run.
+    pub(super) cpus: Arc<[usize]>,
 }
 
 impl PinnedRuntime {
@@ -23,11 +33,12 @@ impl PinnedRuntime {
             ));
         }
         let (cpus, next): (Arc<[usize]>, _) = (cpus.into(), AtomicUsize::new(0));
+        let pinned_to = cpus.clone();
         let threads = cpus.len().max(1);
         remember_all_cpus();
         let pin = move || {
             let turn = next.fetch_add(1, Ordering::Relaxed);
-            if let Some(&cpu) = cpus.get(turn % threads)
+            if let Some(&cpu) = pinned_to.get(turn % threads)
                 && let Err(error) = pin_thread(&[cpu])
             {
                 tracing::warn!(cpu, %error, "can't pin a polling thread; it runs on any CPU");
@@ -40,13 +51,13 @@ impl PinnedRuntime {
             .on_thread_start(pin)
             .enable_all()
             .build()?;
-        Ok(Self { runtime: Some(runtime) })
+        Ok(Self { runtime: Some(runtime), cpus })
     }
 
-    /// Returns the handle that spawns tasks on the pinned threads. The handle outlives the runtime;
-    /// tasks spawned after it never run.
-    pub fn runtime_handle(&self) -> Handle {
-        self.runtime.as_ref().map(|runtime| runtime.handle().clone()).expect("taken by drop alone")
+    /// Returns the handle by which connections run on the pinned threads.
+    pub fn rail_driver(&self) -> RailDriver {
+        let runtime = self.runtime.as_ref().expect("taken by drop alone");
+        RailDriver { runtime: runtime.handle().clone(), cpus: self.cpus.clone() }
     }
 }
 
@@ -71,7 +82,7 @@ mod tests {
         let here = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap();
         let pinned = PinnedRuntime::new(&[here]).unwrap();
         let (told, hear) = std::sync::mpsc::channel();
-        pinned.runtime_handle().spawn(async move {
+        pinned.rail_driver().runtime.spawn(async move {
             // SAFETY: takes nothing.
             told.send(unsafe { libc::sched_getcpu() }).unwrap();
         });
@@ -87,7 +98,7 @@ mod tests {
         let here = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap();
         let pinned = PinnedRuntime::new(&[here]).unwrap();
         let (told, hear) = std::sync::mpsc::channel();
-        pinned.runtime_handle().spawn(async move {
+        pinned.rail_driver().runtime.spawn(async move {
             let made = std::thread::spawn(move || {
                 let inherited = count();
                 unpin_thread();

@@ -117,11 +117,11 @@ impl QueuePairWire {
         options: &VerbsOptions,
         driver: &Handle,
     ) -> io::Result<Arc<Self>> {
-        let RailDevice { domain, health, shared, .. } = &*rail.device;
+        let RailDevice { domain, health, vectors, shared, .. } = &*rail.device;
         let receives = ReceiveBuffers::new(domain, shared.as_ref(), options)?;
         // One more for the beacon.
         let entries = options.settings.send_queue + 1 + receives.completions_max();
-        let queue = Arc::new(CompletionQueue::new(domain.clone(), entries)?);
+        let queue = Arc::new(CompletionQueue::new(domain.clone(), entries, vectors.next_vector())?);
         let (send, inline_bytes) =
             (options.settings.send_queue, options.settings.inline_max.as_u32());
         let sizes = QueueSizes { send, receive: receives.own_depth(), inline_bytes };

@@ -9,11 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::VerbsOptions;
+use super::completion_vectors::CompletionVectors;
+use super::rail_drivers::device_cpus;
 use super::rail_regions::RailRegions;
 use super::receive_buffers::SharedRing;
 use super::sys::{CmId, DeviceHealth, EventChannel, ProtectionDomain, RegionAccess, RegionTerms};
 use super::window_pool::MemoryWindowPool;
 use crate::arena::Arena;
+use crate::cpu_affinity::process_cpus;
 use crate::rails::RailSubnet;
 
 /// The identity of a port that connections can use, as this host sees it.
@@ -67,6 +70,7 @@ impl OpenRail {
 pub(super) struct RailDevice {
     pub(super) domain: Arc<ProtectionDomain>,
     pub(super) health: Arc<DeviceHealth>,
+    pub(super) vectors: CompletionVectors,
     /// Declared before the regions, which windows must not outlive. None is bound once no
     /// connection is left.
     pub(super) windows: Option<Arc<MemoryWindowPool>>,
@@ -75,6 +79,8 @@ pub(super) struct RailDevice {
     /// Receive buffers of all connections, where the device has shared queues and the options allow
     /// them.
     pub(super) shared: Option<Arc<SharedRing>>,
+    /// Some CPU of this process is at the device's socket, or the kernel does not tell.
+    pub(super) is_near: bool,
     /// Linux's soft-RoCE, some habits of which need care.
     pub(super) is_soft_roce: bool,
 }
@@ -113,8 +119,22 @@ impl RailDevice {
         } else {
             None
         };
-        let is_soft_roce = is_soft_roce(&domain.device_folder());
-        Ok(Self { domain, health, windows, regions, usage, shared, is_soft_roce })
+        let folder = domain.device_folder();
+        let (count, cpus) = (domain.vector_count(), options.driver_cpus());
+        let vectors = CompletionVectors::choose_near(count, &folder, Path::new("/proc"), &cpus);
+        tracing::debug!(rail = label, vectors = ?vectors.chosen(), %cpus, "completion vectors");
+        let near = device_cpus(&folder);
+        Ok(Self {
+            domain,
+            health,
+            vectors,
+            windows,
+            regions,
+            usage,
+            shared,
+            is_near: near.is_empty() || near.shares_cpu_with(&process_cpus()),
+            is_soft_roce: is_soft_roce(&folder),
+        })
     }
 
     /// Returns true if `id` is bound to this device and port, and the device works.

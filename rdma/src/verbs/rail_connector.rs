@@ -359,6 +359,10 @@ impl PeerTransport for VerbsTransport {
         self.dialer.rail.lock().is_some()
     }
 
+    fn is_near(&self) -> bool {
+        self.dialer.rail.lock().as_ref().is_none_or(|open| open.device.is_near)
+    }
+
     async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let Some(to) = peer.ways.rails.first().copied().flatten() else {
             let cause = UnreachableCause::NoRail;

@@ -84,7 +84,7 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
         });
         // The server's own thread, so that only it stands still.
         let runtime = PinnedRuntime::new(&[0]).unwrap();
-        let options = VerbsOptions { runtime: Some(runtime.runtime_handle()), ..verbs_options() };
+        let options = VerbsOptions { driver: Some(runtime.rail_driver()), ..verbs_options() };
         let server = served(options, owner, stopped).await;
         let arena = arena(4);
         let mut options = verbs_options();

@@ -33,6 +33,7 @@ struct Watch {
     away: AtomicBool,
     refuses_tickets: AtomicBool,
     full: AtomicBool,
+    far: AtomicBool,
     /// Takes the place of the transport.
     instead: Mutex<Option<Arc<dyn PeerTransport>>>,
 }
@@ -72,6 +73,11 @@ impl Line {
     /// Refuses connects because it is full, or no longer.
     pub fn full(&self, full: bool) {
         self.watch.full.store(full, Ordering::SeqCst);
+    }
+
+    /// Puts the rail at another socket, for connections made from now on.
+    pub fn far(&self) {
+        self.watch.far.store(true, Ordering::SeqCst);
     }
 
     /// Makes tcp connections tell these ways from now on.
@@ -134,6 +140,10 @@ impl PeerTransport for Fake {
 
     fn is_up(&self) -> bool {
         !self.watch.away.load(Ordering::SeqCst)
+    }
+
+    fn is_near(&self) -> bool {
+        !self.watch.far.load(Ordering::SeqCst)
     }
 }
 

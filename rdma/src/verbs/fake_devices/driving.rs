@@ -1,7 +1,5 @@
 //! Tests of how connections are driven: what is polled for and what is slept for.
 
-use std::pin::pin;
-
 use tokio_util::task::TaskTracker;
 
 use super::*;
@@ -45,7 +43,7 @@ async fn fake_close_waits_for_one_that_was_given_up() {
     for _ in 0..20 {
         let (tasks, to) = (TaskTracker::new(), rail.server.local_addr().unwrap());
         let wire = rail.transport.wire_to(to).await;
-        let closing = pin!(wire.close_aside(&tasks));
+        let closing = wire.close_aside(&tasks);
         let given_up = tokio::time::timeout(Duration::from_micros(300), closing).await;
         wire.close();
         assert!(wire.with_pair(|_| Ok(())).is_err(), "{given_up:?}: the queue pair is destroyed");

@@ -9,7 +9,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rdma_mummy_sys as ffi;
 
@@ -36,8 +35,6 @@ pub(in crate::verbs) struct ProtectionDomain {
     _first_queue: Option<Arc<SiwFirstQueue>>,
     /// Keeps the device's context open.
     anchor: CmId,
-    /// Begins anywhere, so that the processes of a host take different ones.
-    next_vector: AtomicU32,
 }
 
 // SAFETY: libibverbs serialises every call on a domain.
@@ -55,8 +52,7 @@ impl ProtectionDomain {
         let pd = unsafe { ffi::ibv_alloc_pd(context.as_ptr()) };
         let pd =
             NonNull::new(pd).ok_or_else(|| last_error("can't allocate a protection domain"))?;
-        let next_vector = AtomicU32::new(rand::random());
-        let mut domain = Self { pd, _first_queue: None, anchor, next_vector };
+        let mut domain = Self { pd, _first_queue: None, anchor };
         if domain.query_device()?.vendor_id == SIW_VENDOR {
             // SAFETY: the anchor keeps the context open, and is dropped after the queue.
             domain._first_queue = Some(unsafe { SiwFirstQueue::of_context(context)? });
@@ -110,14 +106,11 @@ impl ProtectionDomain {
         })
     }
 
-    /// Returns the completion vector of the next queue. Each vector has an interrupt of its own, so
-    /// that one CPU need not take those of all connections.
-    pub(super) fn next_vector(&self) -> libc::c_int {
+    /// Returns how many completion vectors the device has; 0 where it does not say.
+    pub(in crate::verbs) fn vector_count(&self) -> u32 {
         // SAFETY: the context is open as long as the anchor; the field never changes.
         let vectors = unsafe { (*self.device_context().as_ptr()).num_comp_vectors };
-        let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
-        // Below `vectors`, which is an int.
-        (turn % u32::try_from(vectors).unwrap_or(1).max(1)) as libc::c_int
+        u32::try_from(vectors).unwrap_or(0)
     }
 
     /// Queries the rail's port.

@@ -85,7 +85,12 @@ impl WorkCompletion {
 }
 
 impl CompletionQueue {
-    pub(in crate::verbs) fn new(domain: Arc<ProtectionDomain>, entries: u32) -> io::Result<Self> {
+    /// Makes a queue whose interrupt is that of `vector`, one of those that the device has.
+    pub(in crate::verbs) fn new(
+        domain: Arc<ProtectionDomain>,
+        entries: u32,
+        vector: u32,
+    ) -> io::Result<Self> {
         let context = domain.device_context().as_ptr();
         // SAFETY: the context stays open as long as the domain.
         let channel = unsafe { ffi::ibv_create_comp_channel(context) };
@@ -95,7 +100,8 @@ impl CompletionQueue {
         let fd = unsafe { (*channel.as_ptr()).fd };
         let entries = libc::c_int::try_from(entries).unwrap_or(libc::c_int::MAX);
         let cq = set_nonblocking(fd).and_then(|()| {
-            let vector = domain.next_vector();
+            // Below the device's count, which is an int.
+            let vector = vector as libc::c_int;
             // SAFETY: context and channel are alive; there is no context pointer to keep.
             let cq = unsafe {
                 ffi::ibv_create_cq(context, entries, ptr::null_mut(), channel.as_ptr(), vector)
