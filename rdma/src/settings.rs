@@ -112,6 +112,10 @@ pub struct VerbsSettings {
     /// hosts are much faster so, and none is wrong. `"off"`: they keep their order.
     #[setting(default = "auto")]
     pub relaxed_ordering: FeatureSwitch,
+    /// `"auto"`: a connection that waits for an answer is woken by messages alone, where its peer
+    /// marks them, and not by the NIC's word that the question has arrived. `"off"`: by everything.
+    #[setting(default = "auto")]
+    pub message_events: FeatureSwitch,
     /// Depth of a send queue in work requests.
     #[setting(default = 256, range = 16..=16_384)]
     pub send_queue: u32,

@@ -15,6 +15,7 @@ mod completion_vectors;
 mod fake_devices;
 #[cfg(test)]
 mod hostile;
+mod message_events;
 mod pinned_runtime;
 mod pinning_turn;
 mod poll_budget;

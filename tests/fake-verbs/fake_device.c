@@ -2,20 +2,22 @@
 #include "fake_verbs.h"
 
 static const struct profile profiles[] = {
-	{ "plain", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, false },
+	{ "plain", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, false, false },
 	/* As E810: takes 101 bytes inline, and has neither shared receive queues nor windows. */
-	{ "narrow", UINT64_MAX, 101, 0, false, 0, 0, false, false, false, false, false },
+	{ "narrow", UINT64_MAX, 101, 0, false, 0, 0, false, false, false, false, false, false },
 	/* As eRDMA or ionic, to scale: short regions, of a length that no cell's is a divisor of. */
-	{ "short", 5 << 20, 256, 1024, true, 0, 0, false, false, false, false, false },
+	{ "short", 5 << 20, 256, 1024, true, 0, 0, false, false, false, false, false, false },
 	/* The third large registration fails once; there are no translations for more than four. */
-	{ "scarce", 4 << 20, 256, 1024, true, 4, 3, false, false, false, false, false },
+	{ "scarce", 4 << 20, 256, 1024, true, 4, 3, false, false, false, false, false, false },
 	/* As mlx5: completions that nobody took go with their queue pair. */
-	{ "late", UINT64_MAX, 256, 1024, true, 0, 0, true, false, false, false, false },
-	{ "stuck", UINT64_MAX, 256, 1024, false, 0, 0, false, true, false, false, false },
-	{ "strict", UINT64_MAX, 256, 1024, false, 0, 0, false, false, true, false, false },
-	{ "confused", UINT64_MAX, 256, 1024, false, 0, 0, false, false, false, true, false },
+	{ "late", UINT64_MAX, 256, 1024, true, 0, 0, true, false, false, false, false, false },
+	{ "stuck", UINT64_MAX, 256, 1024, false, 0, 0, false, true, false, false, false, false },
+	{ "strict", UINT64_MAX, 256, 1024, false, 0, 0, false, false, true, false, false, false },
+	{ "confused", UINT64_MAX, 256, 1024, false, 0, 0, false, false, false, true, false, false },
 	/* As Linux's soft-RoCE: is told apart by its folder, under the folder FAKE_DEVICES. */
-	{ "replaying", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, true },
+	{ "replaying", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, true, false },
+	/* As Linux's soft-iWARP: who waits for marked messages alone is told of nothing. */
+	{ "unsolicited", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, false, true },
 };
 enum { PROFILES = sizeof profiles / sizeof *profiles };
 
@@ -41,7 +43,7 @@ static void *make_due(void *unused)
 		for (struct fake_cq *cq = queues; cq; cq = cq->next)
 			if (cq->count && cq->entries[cq->head].due && cq->entries[cq->head].due <= now_ns()) {
 				cq->entries[cq->head].due = 0;
-				notify_queue(cq);
+				notify_queue(cq, cq->entries[cq->head].solicited);
 			}
 		fake_leave();
 	}

@@ -22,19 +22,20 @@ uint64_t now_ns(void)
 
 /* Completions. */
 
-void notify_queue(struct fake_cq *cq)
+void notify_queue(struct fake_cq *cq, bool solicited)
 {
-	if (cq->armed && cq->cq.channel) {
+	bool told_alone = cq->armed_solicited && solicited && !profile_of(cq->cq.context)->unsolicited;
+	if ((cq->armed || told_alone) && cq->cq.channel) {
 		void *told = cq;
 		int pipe_end = cq->cq.channel->refcnt;
-		cq->armed = false;
+		cq->armed = cq->armed_solicited = false;
 		if (write(pipe_end, &told, sizeof told) != sizeof told)
 			abort();
 	}
 }
 
 static void complete(struct fake_qp *qp, uint64_t id, enum ibv_wc_status status, enum ibv_wc_opcode opcode, uint32_t bytes,
-		     bool receive, uint64_t due)
+		     bool receive, uint64_t due, bool marked)
 {
 	struct fake_cq *cq = (struct fake_cq *)(receive ? qp->qp.recv_cq : qp->qp.send_cq);
 	if (cq->count == cq->size) {
@@ -42,10 +43,11 @@ static void complete(struct fake_qp *qp, uint64_t id, enum ibv_wc_status status,
 		abort();
 	}
 	struct fake_wc *entry = &cq->entries[(cq->head + cq->count++) % cq->size];
-	*entry = (struct fake_wc){ .due = due, .receive = receive };
+	bool solicited = marked || status != IBV_WC_SUCCESS;
+	*entry = (struct fake_wc){ .due = due, .receive = receive, .solicited = solicited };
 	entry->wc = (struct ibv_wc){ .wr_id = id, .status = status, .opcode = opcode, .byte_len = bytes, .qp_num = qp->qp.qp_num };
 	if (!due)
-		notify_queue(cq);
+		notify_queue(cq, solicited);
 }
 
 int poll_cq(struct ibv_cq *ibcq, int most, struct ibv_wc *to)
@@ -65,9 +67,9 @@ int poll_cq(struct ibv_cq *ibcq, int most, struct ibv_wc *to)
 
 int req_notify_cq(struct ibv_cq *cq, int solicited)
 {
-	(void)solicited;
+	struct fake_cq *armed = (struct fake_cq *)cq;
 	fake_enter();
-	((struct fake_cq *)cq)->armed = true;
+	*(solicited ? &armed->armed_solicited : &armed->armed) = true;
 	fake_leave();
 	return 0;
 }
@@ -143,7 +145,7 @@ void fail_qp(struct fake_qp *qp)
 		}
 	while (qp->first) {
 		struct send_wqe *next = qp->first->next;
-		complete(qp, qp->first->wr.wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND, 0, false, due);
+		complete(qp, qp->first->wr.wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND, 0, false, due, false);
 		free(qp->first);
 		qp->first = next;
 	}
@@ -152,7 +154,7 @@ void fail_qp(struct fake_qp *qp)
 		raise_async(device_of(qp->qp.context), IBV_EVENT_QP_LAST_WQE_REACHED, qp);
 	else
 		while (pop_wqe(&qp->receives, &wqe))
-			complete(qp, wqe.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, true, due);
+			complete(qp, wqe.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, true, due, false);
 }
 
 void silence_pairs(struct ibv_context *context)
@@ -217,13 +219,13 @@ static int run_request(struct fake_qp *qp, struct send_wqe *wqe, uint64_t due)
 	if (!pop_wqe(receives_of(peer), &into))
 		return -1;
 	if (into.sge.length < bytes || !covering(into.sge.lkey, into.sge.addr, into.sge.length, IBV_ACCESS_LOCAL_WRITE)) {
-		complete(peer, into.id, IBV_WC_LOC_LEN_ERR, IBV_WC_RECV, 0, true, 0);
+		complete(peer, into.id, IBV_WC_LOC_LEN_ERR, IBV_WC_RECV, 0, true, 0, false);
 		fail_qp(peer);
 		return IBV_WC_REM_INV_REQ_ERR;
 	}
 	gather(wqe, (char *)into.sge.addr);
 	complete(peer, into.id, IBV_WC_SUCCESS, profile_of(peer->qp.context)->wrong_opcode ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
-		 bytes, true, due);
+		 bytes, true, due, wqe->wr.send_flags & IBV_SEND_SOLICITED);
 	return IBV_WC_SUCCESS;
 }
 
@@ -248,7 +250,7 @@ static void run_sends(struct fake_qp *qp)
 				 : wqe->wr.opcode == IBV_WR_BIND_MW  ? IBV_WC_BIND_MW
 				 : wqe->wr.opcode == IBV_WR_LOCAL_INV ? IBV_WC_LOCAL_INV
 								      : IBV_WC_SEND,
-				 0, false, due);
+				 0, false, due, false);
 		free(wqe);
 		if (status)
 			fail_qp(qp);
@@ -281,7 +283,7 @@ int post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **
 		if (result || ibqp->state == IBV_QPS_ERR) {
 			if (!result && !qp->silent)
 				complete(qp, wr->wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND, 0, false,
-					 profile_of(ibqp->context)->late ? now_ns() + LATE_NS : 0);
+					 profile_of(ibqp->context)->late ? now_ns() + LATE_NS : 0, false);
 			free(wqe);
 			continue;
 		}
@@ -312,7 +314,7 @@ int post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 	*bad = wr;
 	int result = ibqp->state == IBV_QPS_RESET ? EINVAL : ibqp->state == IBV_QPS_ERR ? 0 : push_wqe(&qp->receives, wr);
 	if (ibqp->state == IBV_QPS_ERR)
-		complete(qp, wr->wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, true, 0);
+		complete(qp, wr->wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, true, 0, false);
 	run_waiting();
 	fake_leave();
 	return result;

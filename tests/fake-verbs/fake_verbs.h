@@ -51,6 +51,8 @@ struct profile {
 	/* Acknowledges late, and runs a request that binds a window again when it sends again what was not acknowledged. The fake takes
 	 * each such request for one that is run again. */
 	bool replays_binds;
+	/* Never tells of messages alone, as Linux's soft-iWARP. */
+	bool unsolicited;
 };
 
 struct fake_async {
@@ -88,7 +90,7 @@ struct fake_mw {
 struct fake_wc {
 	struct ibv_wc wc;
 	uint64_t due;
-	bool receive;
+	bool receive, solicited;
 };
 
 struct fake_cq {
@@ -96,6 +98,8 @@ struct fake_cq {
 	struct fake_wc *entries;
 	int head, count, size, users;
 	bool armed;
+	/* Armed for messages that are marked, and errors. */
+	bool armed_solicited;
 	struct fake_cq *next;
 };
 
@@ -145,7 +149,7 @@ extern struct fake_mw *windows[KEYS];
 uint64_t now_ns(void);
 void *fail(int code);
 struct fake_device *device_of(struct ibv_context *context);
-void notify_queue(struct fake_cq *cq);
+void notify_queue(struct fake_cq *cq, bool solicited);
 int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *to);
 int req_notify_cq(struct ibv_cq *cq, int solicited);
 int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

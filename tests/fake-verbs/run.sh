@@ -11,9 +11,9 @@ export LD_LIBRARY_PATH="$WORK/lib" CARGO_MANIFEST_DIR="$HERE/../../rdma"
 export FAKE_DEVICES="$WORK/devices"
 mkdir -p "$FAKE_DEVICES/fake_replaying1"
 echo rxe >"$FAKE_DEVICES/fake_replaying1/node_desc"
-# Profiles (see fake_device.c): plain, narrow, short, late, stuck, strict; replaying, which has to do with windows alone.
+# Profiles (see fake_device.c): plain, narrow, short, late, stuck, strict; replaying, which has to do with windows alone; unsolicited.
 # No connection can be made over confused (7), so it has a case in fake_devices, as scarce (3) does.
-for profile in 0 1 2 4 5 6 8; do
+for profile in 0 1 2 4 5 6 8 9; do
     echo "fake verbs: profile $profile"
     VERBS3_TEST_WINDOWS=$((profile == 8)) VERBS3_TEST_TAGS=$((profile % 2)) VERBS3_TEST_POLL=$((profile % 3 == 2)) VERBS3_TEST_ADDRESS=127.0.$profile.1 timeout 300 "$CONFORMANCE" --ignored verbs --skip device_removal --skip path_mtu --test-threads=2
 done

@@ -168,6 +168,19 @@ impl ChunkSender {
         self.frames.is_empty() && self.outstanding_requests() == 0
     }
 
+    /// Returns true while something waits for the completion of what was sent, or may soon: frames
+    /// or windows that are queued, memory that the NIC may still read, places that run short.
+    pub(super) fn needs_completions(&self) -> bool {
+        !self.frames.is_empty()
+            || !self.locals.is_empty()
+            || !self.closing.is_empty()
+            || !self.packed.is_empty()
+            || !self.held_frames.is_empty()
+            || self.end_due
+            || self.chunks.is_running_short()
+            || self.requests.queue_free() < u64::from(self.sizes.queue / 2)
+    }
+
     /// Returns the count of requests that are posted and not known to be complete.
     pub(super) fn outstanding_requests(&self) -> u64 {
         self.requests.outstanding_requests()

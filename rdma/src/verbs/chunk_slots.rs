@@ -54,6 +54,12 @@ impl ChunkSlots {
         self.open.as_ref()
     }
 
+    /// Returns true if less than half of the slots, or not all of those for grants, are free.
+    pub(super) fn is_running_short(&self) -> bool {
+        self.free.len() < usize::from(self.slots / 2)
+            || self.free_for_grants.len() < usize::from(GRANT_SLOTS)
+    }
+
     /// Opens a chunk in a free slot. Returns `false` where there is none.
     pub(super) fn open_next(&mut self) -> bool {
         self.open = self.free.pop().map(|slot| UnsentChunk { slot, filled: 0 });

@@ -88,6 +88,12 @@ pub(super) struct QueuePairWireState {
     said_end: bool,
     /// Both sides know what the other can take.
     agreed: bool,
+    /// The peer marks its messages.
+    peer_marks: bool,
+    /// The driver is told of messages alone.
+    awaits_messages: bool,
+    /// Messages that came.
+    messages: u64,
     /// The peer has proved the cluster's secret. What it says from now on is sealed.
     pub(super) proven: bool,
     /// Checks the peer's seals, from the moment at which it may use them.
@@ -160,6 +166,9 @@ impl QueuePairWire {
                 ended: false,
                 said_end: false,
                 agreed: false,
+                peer_marks: false,
+                awaits_messages: false,
+                messages: 0,
                 proven: false,
                 received_seal: None,
                 sealed_only: false,
@@ -229,7 +238,7 @@ impl QueuePairWire {
         let mut state = self.state.lock();
         state.credits =
             ChunkCredits::new(mine.receive_first, theirs.receive_first, theirs.receive_count);
-        state.agreed = true;
+        (state.agreed, state.peer_marks) = (true, theirs.marks_messages);
         state.sender.set_payload_bytes_max(theirs.receive_bytes);
     }
 
@@ -257,6 +266,7 @@ impl QueuePairWire {
             self.work.notify_one();
         }
         self.metrics.rail.copied_bytes.inc_by(sender.take_copied_bytes());
+        self.reconsider_sleep(state);
     }
 
     fn post_work(&self, pair: &CmQueuePair, works: &[WorkRequest]) -> io::Result<()> {
@@ -401,6 +411,7 @@ impl QueuePairWire {
         buffer: u16,
         bytes: usize,
     ) -> io::Result<()> {
+        state.messages += 1;
         let mut header = [0; CHUNK_HEADER_BYTES];
         self.receives.read(buffer, 0, &mut header);
         let accepted = ChunkHeader::decode(header, bytes).and_then(|header| {

@@ -11,7 +11,10 @@ const MAGIC: [u8; 4] = *b"vb3V";
 /// Version of these terms and of the chunk layout.
 const VERSION: u16 = 4;
 
-pub(super) const TERMS_BYTES: usize = 16;
+pub(super) const TERMS_BYTES: usize = 17;
+
+/// Its messages are marked (solicited). Releases that say nothing have not marked theirs.
+const FLAG_MARKS: u8 = 1;
 
 /// What a refusal says in place of terms when the server has no room for one more handshake. An
 /// earlier release takes it for a refusal without a reason.
@@ -34,6 +37,8 @@ pub(super) struct QueueTerms {
     /// moves the states of its queue pair by itself. A side that accepts such a request does so
     /// too.
     pub(super) path_mtu_max: Option<u16>,
+    /// This side marks its messages, so the other can be told of these alone.
+    pub(super) marks_messages: bool,
 }
 
 /// What is wrong with the terms in a connection request.
@@ -55,7 +60,13 @@ impl QueueTerms {
     pub(super) fn from_options(options: &VerbsOptions) -> Self {
         let VerbsSettings { receive_count, receive_buffer, path_mtu_max, .. } = options.settings;
         let receive_bytes = receive_buffer.as_u32();
-        Self { receive_count, receive_first: receive_count, receive_bytes, path_mtu_max }
+        Self {
+            receive_count,
+            receive_first: receive_count,
+            receive_bytes,
+            path_mtu_max,
+            marks_messages: true,
+        }
     }
 
     /// Returns the smaller of both sides' bounds on the path MTU.
@@ -70,7 +81,8 @@ impl QueueTerms {
         bytes[6..8].copy_from_slice(&self.receive_count.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.receive_bytes.to_le_bytes());
         bytes[12..14].copy_from_slice(&self.path_mtu_max.unwrap_or(0).to_le_bytes());
-        bytes[14..].copy_from_slice(&self.receive_first.to_le_bytes());
+        bytes[14..16].copy_from_slice(&self.receive_first.to_le_bytes());
+        bytes[16] = if self.marks_messages { FLAG_MARKS } else { 0 };
         bytes
     }
 
@@ -93,6 +105,7 @@ impl QueueTerms {
             receive_bytes: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
             path_mtu_max: Some(u16::from_le_bytes([bytes[12], bytes[13]]))
                 .filter(|&bytes| bytes > 0),
+            marks_messages: bytes[16] & FLAG_MARKS != 0,
         };
         if terms.path_mtu_max.is_some_and(|bytes| bytes < PATH_MTU_MIN) {
             return Err(malformed(QueueTermsDefect::PathMtu(terms)));
@@ -120,6 +133,7 @@ mod tests {
                 receive_first: 4,
                 receive_bytes: 8192,
                 path_mtu_max,
+                marks_messages: path_mtu_max.is_some(),
             };
             let mut private = terms.encode().to_vec();
             private.resize(56, 0);
@@ -134,6 +148,7 @@ mod tests {
             receive_first: 32,
             receive_bytes: 8192,
             path_mtu_max,
+            marks_messages: true,
         };
         let both = |mine, theirs| terms(mine).path_mtu_max(terms(theirs));
         assert_eq!(both(None, None), None);
@@ -151,6 +166,7 @@ mod tests {
             receive_first: 4,
             receive_bytes: 8192,
             path_mtu_max: None,
+            marks_messages: true,
         }
         .encode();
         let with = |at: usize, value: u8| {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::VerbsOptions;
 use super::completion_vectors::CompletionVectors;
+use super::message_events::MessageEvents;
 use super::rail_drivers::device_cpus;
 use super::rail_regions::RailRegions;
 use super::receive_buffers::SharedRing;
@@ -81,6 +82,8 @@ pub(super) struct RailDevice {
     pub(super) shared: Option<Arc<SharedRing>>,
     /// Some CPU of this process is at the device's socket, or the kernel does not tell.
     pub(super) is_near: bool,
+    /// Whether connections may wait for messages alone.
+    pub(super) message_events: MessageEvents,
     /// Linux's soft-RoCE, some habits of which need care.
     pub(super) is_soft_roce: bool,
 }
@@ -124,6 +127,11 @@ impl RailDevice {
         let vectors = CompletionVectors::choose_near(count, &folder, Path::new("/proc"), &cpus);
         tracing::debug!(rail = label, vectors = ?vectors.chosen(), %cpus, "completion vectors");
         let near = device_cpus(&folder);
+        let is_soft_roce = is_soft_roce(&folder);
+        // Soft-RoCE tells nothing of errors in this way, and soft-iWARP nothing at all (Linux 6.1).
+        let is_soft = is_soft_roce || domain.is_soft_iwarp();
+        let message_events =
+            MessageEvents::new(options.settings.message_events.is_wanted() && !is_soft);
         Ok(Self {
             domain,
             health,
@@ -133,7 +141,8 @@ impl RailDevice {
             usage,
             shared,
             is_near: near.is_empty() || near.shares_cpu_with(&process_cpus()),
-            is_soft_roce: is_soft_roce(&folder),
+            message_events,
+            is_soft_roce,
         })
     }
 

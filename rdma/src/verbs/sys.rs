@@ -34,7 +34,8 @@ pub(super) use memory::{
 };
 pub(super) use port::PortAttributes;
 pub(super) use queue::{
-    CompletionQueue, GatherElement, SGES_MAX, WorkCompletion, WorkOperation, WorkRequest,
+    CompletionQueue, GatherElement, NotifyEvent, SGES_MAX, WorkCompletion, WorkOperation,
+    WorkRequest,
 };
 pub(super) use queue_pair::{BEACON, CmQueuePair, ConnectOptions, QueuePairParts, QueueSizes};
 pub(super) use shared_queue::SharedQueue;

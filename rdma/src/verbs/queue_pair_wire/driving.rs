@@ -12,6 +12,7 @@ use super::heartbeat::HeartbeatTimer;
 use super::{QueuePairWire, QueuePairWireState};
 use crate::calls::{FrameHeader, FrameKind};
 use crate::metrics::DriverWait;
+use crate::verbs::sys::NotifyEvent;
 
 /// Times that the thread's other tasks may run before this one waits for the NIC's event. The wait
 /// costs three system calls, and the other tasks' work often makes the next completion.
@@ -20,6 +21,14 @@ const YIELDS_MAX: u32 = 1;
 /// Looks at the completion queue before the thread's other tasks have their turn. A look costs some
 /// 0.1 µs; a turn costs a system call, since the runtime then looks at its descriptors.
 const LOOKS_MAX: u32 = 32;
+
+impl QueuePairWireState {
+    /// Returns true while something waits for the completions of what this side has sent.
+    fn needs_completions(&self) -> bool {
+        // A grant that could not be sent waits for its slot.
+        self.sender.needs_completions() || self.credits.must_grant()
+    }
+}
 
 impl QueuePairWire {
     /// Drives the queue pair until `over`, which is called whenever something has happened.
@@ -50,13 +59,40 @@ impl QueuePairWire {
                 tokio::task::yield_now().await;
                 continue;
             }
-            self.completions.get_ref().0.arm_notify()?;
+            self.arm_notify(beat.is_active())?;
             // A completion from before the arming gives no event.
             if !self.poll_completions()? {
                 self.metrics.rail.waits[DriverWait::Slept].inc();
                 self.wait_for_event(&mut beat).await?;
             }
             self.wake_up();
+        }
+    }
+
+    /// Has the next completion wake the driver, or, where nothing needs those of what this side
+    /// sends, the next message. Only a connection that `is_active` sleeps so, and not for long: what
+    /// a device does not tell of is found then.
+    fn arm_notify(&self, is_active: bool) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.awaits_messages = is_active
+            && state.proven
+            && state.peer_marks
+            && !state.finishing
+            && !state.ended
+            && !state.needs_completions()
+            && self.rail.device.message_events.may_be_used();
+        let event =
+            if state.awaits_messages { NotifyEvent::Message } else { NotifyEvent::Completion };
+        drop(state);
+        self.completions.get_ref().0.arm_notify(event)
+    }
+
+    /// Wakes a driver that sleeps for messages alone, where something needs the completions of what
+    /// was sent.
+    pub(super) fn reconsider_sleep(&self, state: &mut QueuePairWireState) {
+        if state.awaits_messages && state.needs_completions() {
+            state.awaits_messages = false;
+            self.work.notify_one();
         }
     }
 
@@ -91,6 +127,7 @@ impl QueuePairWire {
     }
 
     fn wake_up(&self) {
+        self.state.lock().awaits_messages = false;
         if let Some(polls) = &self.polls {
             polls.lock().wake_up();
         }

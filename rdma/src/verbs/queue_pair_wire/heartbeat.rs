@@ -9,6 +9,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::{QueuePairWire, QueuePairWireState};
 use crate::verbs::chunk::ChunkHeader;
+use crate::verbs::message_events::MESSAGE_SLEEP_MAX;
 
 /// Time that windows have to close before the device is nudged. Soft-RoCE (Linux 6.1) may forget an
 /// invalidation that waits for the requests before it, until something else is posted.
@@ -27,6 +28,19 @@ impl<'a> HeartbeatTimer<'a> {
         Self { timer, silent: true }
     }
 
+    /// Has the timer fire within `limit`.
+    fn fire_within(&mut self, limit: Duration) {
+        let soon = Instant::now() + limit;
+        if self.timer.deadline() > soon {
+            self.timer.as_mut().reset(soon);
+        }
+    }
+
+    /// Returns true if something has happened in this period.
+    pub(super) fn is_active(&self) -> bool {
+        !self.silent
+    }
+
     /// Notes that something has happened in this period.
     pub(super) fn note_completion(&mut self) {
         self.silent = false;
@@ -36,28 +50,50 @@ impl<'a> HeartbeatTimer<'a> {
 impl QueuePairWire {
     /// Waits until there may be something to do.
     pub(super) async fn wait_for_event(&self, beat: &mut HeartbeatTimer<'_>) -> io::Result<()> {
-        let soon = Instant::now() + NUDGE_AFTER;
-        if self.rail.device.windows.is_some()
-            && beat.timer.deadline() > soon
-            && self.state.lock().sender.is_closing()
-        {
-            beat.timer.as_mut().reset(soon);
+        let (awaits_messages, messages, is_closing) = {
+            let state = self.state.lock();
+            (state.awaits_messages, state.messages, state.sender.is_closing())
+        };
+        if awaits_messages {
+            beat.fire_within(MESSAGE_SLEEP_MAX);
+        } else if is_closing {
+            beat.fire_within(NUDGE_AFTER);
         }
         tokio::select! {
             ready = self.completions.readable() => {
                 ready?.clear_ready();
                 self.completions.get_ref().0.take_event();
+                if awaits_messages {
+                    self.rail.device.message_events.record_event();
+                }
             }
             event = self.next_cm_event() => self.handle_cm_event(&event?),
             () = self.watch.await_failure() => self.record_device_error(),
             () = self.work.notified() => {}
             () = beat.timer.as_mut() => {
-                self.send_heartbeat(beat.silent);
+                let moved = awaits_messages && self.look_for_missed(messages)?;
+                self.send_heartbeat(beat.silent && !moved);
                 beat.silent = true;
                 beat.timer.as_mut().reset(Instant::now() + self.heartbeat);
             }
         }
         Ok(())
+    }
+
+    /// Looks for messages that came without an event since there were `messages`. Returns `true`
+    /// when there were completions.
+    fn look_for_missed(&self, messages: u64) -> io::Result<bool> {
+        let moved = self.poll_completions()?;
+        let was_missed =
+            self.state.lock().messages > messages && !self.completions.get_ref().0.take_event();
+        if was_missed && self.rail.device.message_events.record_miss() {
+            tracing::warn!(
+                rail = self.rail.rail.metric_label(),
+                "a device does not tell of messages that are marked; its connections are woken by \
+                every completion (verbs.message_events)"
+            );
+        }
+        Ok(moved)
     }
 
     fn send_heartbeat(&self, silent: bool) {

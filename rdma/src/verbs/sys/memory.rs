@@ -32,7 +32,7 @@ pub(in crate::verbs) struct DeviceCapabilities {
 pub(in crate::verbs) struct ProtectionDomain {
     pd: NonNull<ffi::ibv_pd>,
     /// Goes before the anchor, whose context it needs.
-    _first_queue: Option<Arc<SiwFirstQueue>>,
+    first_queue: Option<Arc<SiwFirstQueue>>,
     /// Keeps the device's context open.
     anchor: CmId,
 }
@@ -52,10 +52,10 @@ impl ProtectionDomain {
         let pd = unsafe { ffi::ibv_alloc_pd(context.as_ptr()) };
         let pd =
             NonNull::new(pd).ok_or_else(|| last_error("can't allocate a protection domain"))?;
-        let mut domain = Self { pd, _first_queue: None, anchor };
+        let mut domain = Self { pd, first_queue: None, anchor };
         if domain.query_device()?.vendor_id == SIW_VENDOR {
             // SAFETY: the anchor keeps the context open, and is dropped after the queue.
-            domain._first_queue = Some(unsafe { SiwFirstQueue::of_context(context)? });
+            domain.first_queue = Some(unsafe { SiwFirstQueue::of_context(context)? });
         }
         Ok(domain)
     }
@@ -111,6 +111,11 @@ impl ProtectionDomain {
         // SAFETY: the context is open as long as the anchor; the field never changes.
         let vectors = unsafe { (*self.device_context().as_ptr()).num_comp_vectors };
         u32::try_from(vectors).unwrap_or(0)
+    }
+
+    /// Returns true for Linux's soft-iWARP.
+    pub(in crate::verbs) fn is_soft_iwarp(&self) -> bool {
+        self.first_queue.is_some()
     }
 
     /// Queries the rail's port.

@@ -17,6 +17,15 @@ pub(in crate::verbs) const SGES_MAX: usize = 4;
 /// Work requests that one call posts.
 const POST_MAX: usize = 32;
 
+/// What a completion queue tells of by an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::verbs) enum NotifyEvent {
+    Completion,
+    /// A message of a peer that marks its messages, or an error: a solicited event. Nothing that
+    /// this side has sent.
+    Message,
+}
+
 /// The completion queue of one connection.
 pub(in crate::verbs) struct CompletionQueue {
     cq: NonNull<ffi::ibv_cq>,
@@ -145,26 +154,28 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// Asks for an event on the channel at the next completion.
-    pub(in crate::verbs) fn arm_notify(&self) -> io::Result<()> {
+    /// Asks for an event on the channel at the next completion, or at the next message.
+    pub(in crate::verbs) fn arm_notify(&self, event: NotifyEvent) -> io::Result<()> {
+        let messages_only = libc::c_int::from(event == NotifyEvent::Message);
         check_result(
             // SAFETY: the queue is alive.
-            unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), 0) },
+            unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), messages_only) },
             "can't arm the completion queue",
         )
     }
 
-    /// Takes the event that made the channel readable. There is one, because the queue was armed
-    /// once.
-    pub(in crate::verbs) fn take_event(&self) {
+    /// Takes the event that made the channel readable. Returns `false` if there is none: the queue
+    /// gives one each time that it is armed.
+    pub(in crate::verbs) fn take_event(&self) -> bool {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel is alive and does not block; both places are valid.
-        if unsafe { ffi::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context) }
-            == 0
-        {
+        let taken =
+            unsafe { ffi::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context) };
+        if taken == 0 {
             // SAFETY: the event was just taken, and is acknowledged once.
             unsafe { ffi::ibv_ack_cq_events(cq, 1) };
         }
+        taken == 0
     }
 }
 
@@ -268,7 +279,9 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[WorkRequest]) 
             };
             let flag = |set: bool, flag: ffi::ibv_send_flags| if set { flag.0 } else { 0 };
             request.send_flags = flag(work.signalled, ffi::ibv_send_flags::IBV_SEND_SIGNALED)
-                | flag(work.inline, ffi::ibv_send_flags::IBV_SEND_INLINE);
+                | flag(work.inline, ffi::ibv_send_flags::IBV_SEND_INLINE)
+                // Marks messages, for peers that are told of nothing else.
+                | flag(work.op == WorkOperation::Send, ffi::ibv_send_flags::IBV_SEND_SOLICITED);
             next = request;
         }
         let mut bad = ptr::null_mut();
