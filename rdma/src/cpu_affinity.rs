@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// Ranges of CPU numbers, ends included.
@@ -19,6 +20,13 @@ impl CpuSet {
             Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
         };
         Self(text.split(',').filter_map(range).collect())
+    }
+
+    /// Reads the CPUs near the device that the kernel describes in `folder`; none where it does not
+    /// tell.
+    pub(crate) fn near_device(folder: &Path) -> Self {
+        let told = std::fs::read_to_string(folder.join("device/local_cpulist"));
+        Self::parse(told.unwrap_or_default().trim())
     }
 
     /// Returns true if no CPU is named, as when the list could not be read.
@@ -121,6 +129,16 @@ mod tests {
         assert_eq!(common("0-3,8", "2-9"), [2, 3, 8]);
         assert_eq!(common("0-1", "4-7"), [0; 0]);
         assert_eq!(common("5,1-2,1", "0-63"), [1, 2, 5]);
+    }
+
+    #[test]
+    fn a_device_has_the_cpus_that_the_kernel_tells() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        assert!(CpuSet::near_device(folder.path()).is_empty());
+        std::fs::create_dir(folder.path().join("device"))?;
+        std::fs::write(folder.path().join("device/local_cpulist"), "0-3,8\n")?;
+        assert_eq!(CpuSet::near_device(folder.path()), CpuSet::parse("0-3,8"));
+        Ok(())
     }
 
     #[test]

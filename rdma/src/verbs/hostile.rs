@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
 
 use verbs3_settings::TimePeriod;
 
@@ -139,14 +140,8 @@ impl HostileListener {
         let mut id = event.request.unwrap();
         let channel = EventChannel::new().unwrap();
         id.move_to_channel(&channel).unwrap();
-        let wire = QueuePairWire::new(
-            id,
-            watch_readable(channel).unwrap(),
-            self.rail.clone(),
-            &options,
-            &tokio::runtime::Handle::current(),
-        )
-        .unwrap();
+        let (events, driver) = (watch_readable(channel).unwrap(), Handle::current());
+        let wire = QueuePairWire::new(id, events, self.rail.clone(), &options, &driver).unwrap();
         let mine = wire.queue_terms(&options);
         wire.set_peer_terms(mine, theirs);
         wire.with_pair(|pair| pair.accept(&mine.encode(), connect_options(&options))).unwrap();

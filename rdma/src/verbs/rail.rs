@@ -11,13 +11,12 @@ use std::sync::Arc;
 use super::VerbsOptions;
 use super::completion_vectors::CompletionVectors;
 use super::message_events::MessageEvents;
-use super::rail_drivers::device_cpus;
 use super::rail_regions::RailRegions;
 use super::receive_buffers::SharedRing;
 use super::sys::{CmId, DeviceHealth, EventChannel, ProtectionDomain, RegionAccess, RegionTerms};
 use super::window_pool::MemoryWindowPool;
 use crate::arena::Arena;
-use crate::cpu_affinity::process_cpus;
+use crate::cpu_affinity::{CpuSet, process_cpus};
 use crate::rails::RailSubnet;
 
 /// The identity of a port that connections can use, as this host sees it.
@@ -126,7 +125,7 @@ impl RailDevice {
         let (count, cpus) = (domain.vector_count(), options.driver_cpus());
         let vectors = CompletionVectors::choose_near(count, &folder, Path::new("/proc"), &cpus);
         tracing::debug!(rail = label, vectors = ?vectors.chosen(), %cpus, "completion vectors");
-        let near = device_cpus(&folder);
+        let near = CpuSet::near_device(&folder);
         let is_soft_roce = is_soft_roce(&folder);
         // Soft-RoCE tells nothing of errors in this way, and soft-iWARP nothing at all (Linux 6.1).
         let is_soft = is_soft_roce || domain.is_soft_iwarp();

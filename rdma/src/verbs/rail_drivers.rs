@@ -53,19 +53,8 @@ impl RailDrivers {
 fn near_cpus(rail: &RailPlace) -> CpuSet {
     let found = rail.find_address().and_then(RailIdentity::find_by_address);
     let device = found.ok().flatten().map(|rail| rail.device);
-    device.map(|device| device_cpus(&device_folder(&device))).unwrap_or_default()
-}
-
-/// Returns the folder in which the kernel describes a device.
-fn device_folder(device: &str) -> std::path::PathBuf {
-    Path::new("/sys/class/infiniband").join(device)
-}
-
-/// Returns the CPUs near the device that the kernel describes in `folder`; none where it does not
-/// tell.
-pub(super) fn device_cpus(folder: &Path) -> CpuSet {
-    let told = std::fs::read_to_string(folder.join("device/local_cpulist"));
-    CpuSet::parse(told.unwrap_or_default().trim())
+    let folder = |device| Path::new("/sys/class/infiniband").join(device);
+    device.map(|device| CpuSet::near_device(&folder(device))).unwrap_or_default()
 }
 
 /// Shares `cpus` out among rails, of each of which the near CPUs are given. Rails with the same near
