@@ -64,11 +64,9 @@ impl VerbsTransport {
         arena: Arena,
     ) -> io::Result<Self> {
         let (transport, mut keeper) = Self::prepare_rail(place.into(), options, arena);
-        let runtime = transport.dialer.options.runtime_handle();
-        let _on = runtime.enter();
         let opened = keeper.open_now()?;
         transport.dialer.install_rail(opened);
-        transport.spawn_keeper(keeper, &runtime);
+        transport.spawn_keeper(keeper);
         Ok(transport)
     }
 
@@ -80,10 +78,8 @@ impl VerbsTransport {
         arena: Arena,
     ) -> (Self, FirstAttempt) {
         let (transport, mut keeper) = Self::prepare_rail(place.into(), options, arena);
-        let runtime = transport.dialer.options.runtime_handle();
-        let _on = runtime.enter();
         let attempt = keeper.start_opening();
-        transport.spawn_keeper(keeper, &runtime);
+        transport.spawn_keeper(keeper);
         (transport, attempt)
     }
 
@@ -97,9 +93,10 @@ impl VerbsTransport {
         (Self { dialer }, RailKeeper::new(presence, opener))
     }
 
-    fn spawn_keeper(&self, keeper: RailKeeper, runtime: &Runtime) {
+    /// Follows the rail on this runtime: a driver's threads drive connections alone.
+    fn spawn_keeper(&self, keeper: RailKeeper) {
         // Ends with the transport, by `over`.
-        self.dialer.tasks.spawn_on(self.dialer.clone().follow_rail(keeper), runtime);
+        self.dialer.tasks.spawn(self.dialer.clone().follow_rail(keeper));
     }
 
     /// Returns the rail, while it is there.

@@ -85,11 +85,9 @@ impl VerbsServer {
     ) -> io::Result<Self> {
         let (server, door, mut keeper) =
             Self::prepare_rail(address.ip().into(), options, arena, service);
-        let runtime = door.options.verbs.runtime_handle();
-        let _on = runtime.enter();
         let listener = RailListener::listen_on(keeper.open_now()?, address.port())?;
         door.publish_listener(&listener);
-        door.spawn_keeper(keeper, Some(listener), address.port(), &runtime);
+        door.spawn_keeper(keeper, Some(listener), address.port());
         Ok(server)
     }
 
@@ -103,10 +101,8 @@ impl VerbsServer {
         service: Arc<dyn CallService>,
     ) -> (Self, FirstAttempt) {
         let (server, door, mut keeper) = Self::prepare_rail(place, options, arena, service);
-        let runtime = door.options.verbs.runtime_handle();
-        let _on = runtime.enter();
         let attempt = keeper.start_opening();
-        door.spawn_keeper(keeper, None, port, &runtime);
+        door.spawn_keeper(keeper, None, port);
         (server, attempt)
     }
 
@@ -193,10 +189,9 @@ impl RailAcceptor {
         keeper: RailKeeper,
         listener: Option<RailListener>,
         port: u16,
-        runtime: &Runtime,
     ) {
         // Ends at shutdown or drop, by the `drain` token.
-        self.gate.tasks.spawn_on(self.clone().keep_listening(keeper, listener, port), runtime);
+        self.gate.tasks.spawn(self.clone().keep_listening(keeper, listener, port));
     }
 
     /// Accepts while the rail can be used.
@@ -257,7 +252,8 @@ impl RailAcceptor {
             return id.reject_request(&CROWDED);
         };
         // Ends with its connection, at the latest when `kill` is cancelled.
-        self.gate.tasks.spawn(self.clone().serve_connection(id, event.private, rail.clone(), turn));
+        let serve = self.clone().serve_connection(id, event.private, rail.clone(), turn);
+        self.gate.tasks.spawn_on(serve, &self.options.verbs.runtime_handle());
     }
 
     async fn serve_connection(
