@@ -10,7 +10,6 @@ mod error;
 mod error_chain;
 pub mod faulty_store;
 pub mod headers;
-pub mod local;
 mod metered_store;
 pub mod metrics;
 mod object;
@@ -35,3 +34,4 @@ pub use settings::{
 pub use store_location::StoreLocation;
 pub use store_reachability::StoreSilence;
 pub use ufs::{RandomSource, Ufs, s3_request};
+pub use verbs3_local_store as local;

@@ -9,7 +9,6 @@ use verbs3_metrics::{
     MetricFamily, MetricLabel, MetricsTable, MetricsTableDescription, TableFamily,
 };
 
-use crate::local::LocalMetrics;
 use crate::operations::every_operation;
 
 /// Bounds of seconds to the first byte: from a store on the same machine to one in trouble.
@@ -18,7 +17,9 @@ const FIRST_BYTE_SECONDS: [f64; 14] =
 
 /// Describes every metric of this crate, for the document.
 pub fn describe_metrics() -> Vec<MetricsTableDescription> {
-    vec![UfsMetrics::describe_table(), LocalMetrics::describe_table()]
+    let mut tables = vec![UfsMetrics::describe_table()];
+    tables.extend(verbs3_local_store::describe_metrics());
+    tables
 }
 
 /// Shows this crate's metrics in `registry`. Call it once for each registry.

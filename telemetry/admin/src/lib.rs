@@ -8,7 +8,9 @@ pub use admin_endpoints::{AdminEndpoints, AdminLimits};
 pub use admin_metrics::AdminMetrics;
 pub use readiness_check::ReadinessCheck;
 
+use verbs3_metrics::{MetricsTable as _, MetricsTableDescription};
+
 /// Describes every metric of this crate, for the document.
-pub fn describe_metrics() -> Vec<verbs3_metrics::MetricsTableDescription> {
+pub fn describe_metrics() -> Vec<MetricsTableDescription> {
     vec![AdminMetrics::describe_table()]
 }

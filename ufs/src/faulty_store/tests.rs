@@ -1,10 +1,10 @@
 //! The cache's reads over a store that fails on purpose: no fault may pass for the object's bytes.
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::local::{LocalOptions, LocalStore};
 use crate::{ReadObject, Ufs, UfsError, UfsRetriesSettings, UfsSettings};
 use futures::TryStreamExt;
 use std::time::Duration;
+use verbs3_local_store::{LocalOptions, LocalStore};
 use verbs3_settings::TimePeriod;
 
 const TEXT: &str = "0123456789";

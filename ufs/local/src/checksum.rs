@@ -205,7 +205,7 @@ fn invalid_value(algorithm: S3ChecksumAlgorithm) -> S3Error {
 /// Reads the five checksum fields of an S3 input.
 macro_rules! given_checksums {
     ($input:expr) => {{
-        use $crate::local::checksum::{ChecksumSet, S3ChecksumAlgorithm};
+        use $crate::checksum::{ChecksumSet, S3ChecksumAlgorithm};
         let mut sums = ChecksumSet::default();
         sums.set_value(S3ChecksumAlgorithm::Crc32, $input.checksum_crc32.clone());
         sums.set_value(S3ChecksumAlgorithm::Crc32c, $input.checksum_crc32c.clone());
@@ -220,7 +220,7 @@ pub(super) use given_checksums;
 /// Fills the five checksum fields of an S3 output.
 macro_rules! put_checksums {
     ($sums:expr => $output:expr) => {{
-        use $crate::local::checksum::S3ChecksumAlgorithm;
+        use $crate::checksum::S3ChecksumAlgorithm;
         $output.checksum_crc32 = $sums.get(S3ChecksumAlgorithm::Crc32);
         $output.checksum_crc32c = $sums.get(S3ChecksumAlgorithm::Crc32c);
         $output.checksum_crc64nvme = $sums.get(S3ChecksumAlgorithm::Crc64Nvme);

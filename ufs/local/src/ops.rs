@@ -119,7 +119,7 @@ macro_rules! refuse_unkept_promises {
     ($input:expr; $($field:ident),* $(,)?) => {
         $(if $input.$field.is_some() {
             let field = concat!("the request field ", stringify!($field));
-            return Err($crate::local::ops::not_implemented(field));
+            return Err($crate::ops::not_implemented(field));
         })*
     };
 }
@@ -143,12 +143,10 @@ pub fn check_metadata(
 /// Reads the attributes out of an input of PutObject, CopyObject or CreateMultipartUpload.
 macro_rules! given_attributes {
     ($input:expr) => {
-        $crate::local::index::StoredAttributes {
+        $crate::index::StoredAttributes {
             cache_control: $input.cache_control.take(),
             content_disposition: $input.content_disposition.take(),
-            content_encoding: $crate::local::ops::without_aws_chunked(
-                $input.content_encoding.take(),
-            ),
+            content_encoding: $crate::ops::without_aws_chunked($input.content_encoding.take()),
             content_language: $input.content_language.take(),
             content_type: $input.content_type.take(),
             expires_s: $input
@@ -156,7 +154,7 @@ macro_rules! given_attributes {
                 .take()
                 .map(|t| time::OffsetDateTime::from(t).unix_timestamp()),
             website_redirect: $input.website_redirect_location.take(),
-            metadata: $crate::local::ops::check_metadata($input.metadata.take())?,
+            metadata: $crate::ops::check_metadata($input.metadata.take())?,
         }
     };
 }
@@ -182,9 +180,8 @@ macro_rules! put_attributes {
         $output.content_disposition = a.content_disposition;
         $output.content_encoding = a.content_encoding;
         $output.content_language = a.content_language;
-        $output.content_type = Some($crate::local::ops::content_type(a.content_type));
-        $output.expires =
-            a.expires_s.map(|s| $crate::local::ops::s3_timestamp(s.saturating_mul(1000)));
+        $output.content_type = Some($crate::ops::content_type(a.content_type));
+        $output.expires = a.expires_s.map(|s| $crate::ops::s3_timestamp(s.saturating_mul(1000)));
         $output.website_redirect_location = a.website_redirect;
         $output.metadata = (!a.metadata.is_empty()).then(|| a.metadata.into_iter().collect());
     }};

@@ -12,16 +12,16 @@ use super::{
     check_canned_acl, check_key, check_storage_class, given_attributes, refuse_unkept_promises,
     strong_etag,
 };
-use crate::local::checksum::{
+use crate::checksum::{
     ChecksumKind, ChecksumSet, S3ChecksumAlgorithm, given_checksums, multipart_checksum,
     multipart_etag, put_checksums,
 };
-use crate::local::condition::WriteConditions;
-use crate::local::index::{
+use crate::condition::WriteConditions;
+use crate::index::{
     IndexTransaction, LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq, PartRecord, PartSummary,
     TxError, UploadRecord,
 };
-use crate::local::store::{LocalStore, no_such_bucket, now_ms};
+use crate::store::{LocalStore, no_such_bucket, now_ms};
 
 /// Milliseconds between two searches for expired uploads.
 const EXPIRY_EVERY_MS: i64 = 3_600_000;

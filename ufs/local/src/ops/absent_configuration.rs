@@ -5,7 +5,7 @@ use http::StatusCode;
 use s3s::{S3Error, S3Result, s3_error};
 
 use super::custom_error;
-use crate::local::store::{LocalStore, find_bucket};
+use crate::store::{LocalStore, find_bucket};
 
 /// A configuration that a bucket can lack.
 #[derive(Debug, Clone, Copy)]

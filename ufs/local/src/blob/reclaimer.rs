@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase};
 
 use super::{BlobDir, BlobId, BlobPins};
-use crate::local::index::{IndexError, IndexView};
+use crate::index::{IndexError, IndexView};
 
 /// Garbage rows held in memory at once.
 const PAGE_ROWS: usize = 4096;

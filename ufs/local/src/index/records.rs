@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::local::blob::{BlobExtent, BlobId};
-use crate::local::checksum::{ChecksumKind, ChecksumSet, S3ChecksumAlgorithm};
+use crate::blob::{BlobExtent, BlobId};
+use crate::checksum::{ChecksumKind, ChecksumSet, S3ChecksumAlgorithm};
 
 /// The first byte of every value. A change of any record's shape needs a new number, and code that
 /// reads the old one.

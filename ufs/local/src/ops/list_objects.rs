@@ -4,11 +4,11 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::{s3_timestamp, signed_size, store_owner, strong_etag};
-use crate::local::index::ObjectRecord;
-use crate::local::listing::{
+use crate::index::ObjectRecord;
+use crate::listing::{
     ListingItem, ListingPage, ListingQuery, ListingSpace, ListingStart, read_page, url_encode,
 };
-use crate::local::store::{LocalStore, find_bucket, index_failed};
+use crate::store::{LocalStore, find_bucket, index_failed};
 
 /// The encoding of names in an answer: none, or `url`.
 #[derive(Clone, Copy)]
@@ -147,9 +147,7 @@ fn object_entry(
     }
 }
 
-fn checksum_algorithms(
-    sums: &crate::local::checksum::ChecksumSet,
-) -> Option<ChecksumAlgorithmList> {
+fn checksum_algorithms(sums: &crate::checksum::ChecksumSet) -> Option<ChecksumAlgorithmList> {
     let names: Vec<_> =
         sums.known_algorithms().map(|a| ChecksumAlgorithm::from_static(a.s3_name())).collect();
     (!names.is_empty()).then_some(names)

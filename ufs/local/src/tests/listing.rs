@@ -1,13 +1,13 @@
 //! Tests the cost of a page.
 
 use super::*;
-use crate::local::blob::{BlobExtent, BlobId};
-use crate::local::checksum::ChecksumSet;
-use crate::local::index::{LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq, StoredAttributes};
-use crate::local::listing::{
+use crate::blob::{BlobExtent, BlobId};
+use crate::checksum::ChecksumSet;
+use crate::index::{LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq, StoredAttributes};
+use crate::listing::{
     ListingItem, ListingPage, ListingQuery, ListingSpace, ListingStart, read_page,
 };
-use crate::local::store::find_bucket;
+use crate::store::find_bucket;
 
 fn record() -> ObjectRecord {
     ObjectRecord {

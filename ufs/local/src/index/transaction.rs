@@ -11,7 +11,7 @@ use super::{
     UPLOAD_ID_LEN, UPLOADS, UploadRecord, decode_record, get, object_key, part_key, part_number_of,
     upload_key,
 };
-use crate::local::blob::{BlobExtent, BlobId};
+use crate::blob::{BlobExtent, BlobId};
 
 /// Reason why an operation changed nothing.
 #[derive(Debug)]

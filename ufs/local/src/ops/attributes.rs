@@ -6,9 +6,9 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::{
     check_key, check_version, refuse_unkept_promises, s3_timestamp, signed_size, strong_etag,
 };
-use crate::local::checksum::{ChecksumKind, put_checksums};
-use crate::local::index::{ObjectRecord, PartSummary};
-use crate::local::store::LocalStore;
+use crate::checksum::{ChecksumKind, put_checksums};
+use crate::index::{ObjectRecord, PartSummary};
+use crate::store::LocalStore;
 
 /// Parts in one answer (S3 API reference).
 const PARTS_MAX: i32 = 1000;

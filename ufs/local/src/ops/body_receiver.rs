@@ -8,9 +8,9 @@ use http::HeaderMap;
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3Result, StdError, TrailingHeaders, s3_error};
 
-use crate::local::blob::{BlobExtent, BlobWriter, UnfinishedBlob};
-use crate::local::checksum::{BodyHasher, ChecksumSet, S3ChecksumAlgorithm, parse_content_md5};
-use crate::local::store::{LocalStore, disk_failed};
+use crate::blob::{BlobExtent, BlobWriter, UnfinishedBlob};
+use crate::checksum::{BodyHasher, ChecksumSet, S3ChecksumAlgorithm, parse_content_md5};
+use crate::store::{LocalStore, disk_failed};
 
 use super::not_implemented;
 

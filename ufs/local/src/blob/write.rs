@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 
 use super::{BlobDir, BlobExtent, BlobId, sync_dir};
-use crate::local::checksum::BodyHasher;
+use crate::checksum::BodyHasher;
 
 /// A blob being written, or written but not committed. Dropping it removes the file.
 #[derive(Debug)]

@@ -9,10 +9,10 @@ use super::{
     check_canned_acl, check_key, check_storage_class, given_attributes, not_implemented,
     refuse_unkept_promises, strong_etag,
 };
-use crate::local::checksum::{S3ChecksumAlgorithm, given_checksums, put_checksums};
-use crate::local::condition::WriteConditions;
-use crate::local::index::{LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq};
-use crate::local::store::{LocalStore, find_bucket, no_such_bucket, now_ms};
+use crate::checksum::{S3ChecksumAlgorithm, given_checksums, put_checksums};
+use crate::condition::WriteConditions;
+use crate::index::{LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq};
+use crate::store::{LocalStore, find_bucket, no_such_bucket, now_ms};
 
 /// Stores a body and commits it as an object, if the conditions still hold then.
 pub async fn put_object(
@@ -72,7 +72,7 @@ pub async fn put_object(
     };
     let (extents, blob) = received.into_parts();
     let (bucket, key) = (input.bucket, input.key);
-    let put = move |tx: &mut crate::local::index::IndexTransaction<'_>| {
+    let put = move |tx: &mut crate::index::IndexTransaction<'_>| {
         let bucket = tx.bucket_record(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
         let current = tx.object_record(bucket.id, &key)?;
         conditions.judge_write(current.as_ref().map(|o| o.etag.as_str()))?;

@@ -13,20 +13,18 @@ use super::{
     check_canned_acl, check_key, check_storage_class, check_version, given_attributes,
     refuse_unkept_promises, s3_timestamp, strong_etag,
 };
-use crate::local::blob::{BlobExtent, ExtentReader};
-use crate::local::checksum::{
-    BodyHasher, ChecksumKind, ChecksumSet, S3ChecksumAlgorithm, put_checksums,
-};
-use crate::local::condition::ReadConditions;
-use crate::local::index::{
+use crate::blob::{BlobExtent, ExtentReader};
+use crate::checksum::{BodyHasher, ChecksumKind, ChecksumSet, S3ChecksumAlgorithm, put_checksums};
+use crate::condition::ReadConditions;
+use crate::index::{
     IndexTransaction, LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq, TxError,
 };
-use crate::local::store::{LocalStore, PinnedObject, disk_failed, no_such_bucket, now_ms};
+use crate::store::{LocalStore, PinnedObject, disk_failed, no_such_bucket, now_ms};
 
 /// Reads the conditions on a copy's source.
 macro_rules! copy_conditions {
     ($input:expr) => {
-        $crate::local::condition::ReadConditions {
+        $crate::condition::ReadConditions {
             if_match: $input.copy_source_if_match.take(),
             if_none_match: $input.copy_source_if_none_match.take(),
             if_modified_since: $input.copy_source_if_modified_since.take(),
@@ -190,7 +188,7 @@ pub async fn copy_object(
         given
     } else {
         let website_redirect = given.website_redirect;
-        crate::local::index::StoredAttributes { website_redirect, ..from.attributes.clone() }
+        crate::index::StoredAttributes { website_redirect, ..from.attributes.clone() }
     };
     let (etag, checksums) = copy_digests(store, &source, algorithm).await?;
     let record = ObjectRecord {

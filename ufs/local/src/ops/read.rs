@@ -10,13 +10,13 @@ use super::{
     check_key, check_version, custom_error, put_attributes, refuse_unkept_promises, s3_timestamp,
     signed_size, strong_etag,
 };
-use crate::local::blob::{BlobExtent, ExtentReader, ObjectBody};
-use crate::local::checksum::{ChecksumSet, put_checksums};
-use crate::local::condition::{
+use crate::blob::{BlobExtent, ExtentReader, ObjectBody};
+use crate::checksum::{ChecksumSet, put_checksums};
+use crate::condition::{
     LocalConditionVerdict, ReadConditions, not_modified, precondition_failed, resolve_range,
 };
-use crate::local::index::{LayoutRecord, ObjectRecord};
-use crate::local::store::{LocalStore, LocalStoreInner, PinnedObject, disk_failed};
+use crate::index::{LayoutRecord, ObjectRecord};
+use crate::store::{LocalStore, LocalStoreInner, PinnedObject, disk_failed};
 
 /// A read request on an object.
 struct LocalReadRequest {

@@ -10,9 +10,9 @@ use super::part_number::check_part_number;
 use super::{
     check_key, refuse_unkept_promises, s3_timestamp, signed_size, store_owner, strong_etag,
 };
-use crate::local::checksum::{S3ChecksumAlgorithm, given_checksums, put_checksums};
-use crate::local::index::{IndexTransaction, PartRecord, TxError, UploadRecord, part_number_of};
-use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
+use crate::checksum::{S3ChecksumAlgorithm, given_checksums, put_checksums};
+use crate::index::{IndexTransaction, PartRecord, TxError, UploadRecord, part_number_of};
+use crate::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
 
 /// The identity of an upload, for a look-up.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ struct UploadIdentity {
 impl UploadIdentity {
     async fn find_upload(&self, store: &LocalStore) -> S3Result<UploadRecord> {
         let which = self.clone();
-        let find = move |s: &crate::local::store::LocalStoreInner| {
+        let find = move |s: &crate::store::LocalStoreInner| {
             let view = s.open_view()?;
             let bucket = find_bucket(&view, &which.bucket)?;
             let upload =

@@ -11,8 +11,8 @@ use s3s::{S3Error, S3Result, s3_error};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{IndexError, IndexTransaction, TxError};
-use crate::local::blob::{ReclaimSignal, UnfinishedBlob};
-use crate::local::metrics::LocalMetrics;
+use crate::blob::{ReclaimSignal, UnfinishedBlob};
+use crate::metrics::LocalMetrics;
 
 /// A callback that tells an operation's caller how its commit ended.
 type SettleCallback = Box<dyn FnOnce(CommitOutcome) + Send>;

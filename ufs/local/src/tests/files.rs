@@ -6,9 +6,9 @@ use s3s::S3;
 use s3s::dto::*;
 
 use super::*;
-use crate::local::LocalError;
-use crate::local::blob::{BlobExtent, BlobId};
-use crate::local::index::{LayoutRecord, ObjectLayout};
+use crate::LocalError;
+use crate::blob::{BlobExtent, BlobId};
+use crate::index::{LayoutRecord, ObjectLayout};
 
 #[tokio::test]
 async fn everything_is_there_after_a_restart() {
@@ -106,7 +106,7 @@ async fn more_garbage_than_one_page_leaves_without_another_commit() {
     // Blobs of the second generation, so that their ids are above the phantoms'.
     let store = open(folder.path());
     put(&store, "k", content(1, 10)).await.unwrap();
-    let extents = move |tx: &mut crate::local::index::IndexTransaction<'_>| {
+    let extents = move |tx: &mut crate::index::IndexTransaction<'_>| {
         // Blobs whose files are gone already, in front of the one whose file is there.
         let phantom = (0..5_000).map(|n| BlobExtent { blob: BlobId(n), offset: 0, len: 1 });
         let bucket = tx.bucket_record("bucket")?.unwrap();

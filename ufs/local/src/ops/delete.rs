@@ -6,9 +6,9 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use time::OffsetDateTime;
 
 use super::{check_key, check_version, signed_size};
-use crate::local::condition::{matches_strongly, precondition_failed};
-use crate::local::index::{ObjectRecord, TxError};
-use crate::local::store::{LocalStore, no_such_bucket};
+use crate::condition::{matches_strongly, precondition_failed};
+use crate::index::{ObjectRecord, TxError};
+use crate::store::{LocalStore, no_such_bucket};
 
 /// Most keys in one DeleteObjects request (S3 API reference).
 const BATCH_MAX: usize = 1000;

@@ -7,7 +7,7 @@ use s3s::dto::*;
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::{check_key, check_version};
-use crate::local::store::{LocalStore, find_bucket, find_record, no_such_bucket, no_such_key};
+use crate::store::{LocalStore, find_bucket, find_record, no_such_bucket, no_such_key};
 
 /// Most tags of an object (S3 user guide, "Categorizing your objects using tags").
 const OBJECT_TAGS_MAX: usize = 10;

@@ -14,6 +14,8 @@
 //!
 //! The store does not authenticate, does not version objects and enforces no access control lists.
 
+#![forbid(unsafe_code)]
+
 mod blob;
 mod checksum;
 mod condition;
@@ -28,6 +30,14 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use metrics::LocalMetrics;
 pub use options::{LocalError, LocalOptions};
 pub use store::{LocalStats, LocalStore};
+
+pub(crate) use metrics::LocalMetrics;
+
+use verbs3_metrics::{MetricsTable as _, MetricsTableDescription};
+
+/// Describes every metric of this crate, for the document.
+pub fn describe_metrics() -> Vec<MetricsTableDescription> {
+    vec![LocalMetrics::describe_table()]
+}

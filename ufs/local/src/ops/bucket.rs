@@ -6,8 +6,8 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::{check_canned_acl, not_implemented, refuse_unkept_promises, s3_timestamp, store_owner};
-use crate::local::index::{BucketId, BucketRecord};
-use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
+use crate::index::{BucketId, BucketRecord};
+use crate::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
 
 /// Makes a bucket. Fails with BucketAlreadyOwnedByYou where one has that name.
 pub async fn create_bucket(

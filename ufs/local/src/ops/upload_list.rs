@@ -6,11 +6,11 @@ use s3s::{S3Request, S3Response, S3Result};
 use super::list_objects::{NameEncoding, page_size};
 use super::part::upload_initiator;
 use super::{s3_timestamp, store_owner};
-use crate::local::index::UploadRecord;
-use crate::local::listing::{
+use crate::index::UploadRecord;
+use crate::listing::{
     ListingItem, ListingPage, ListingQuery, ListingSpace, ListingStart, read_page,
 };
-use crate::local::store::{LocalStore, find_bucket, index_failed};
+use crate::store::{LocalStore, find_bucket, index_failed};
 
 /// Lists a page of the uploads that are neither completed nor aborted.
 pub async fn list_multipart_uploads(

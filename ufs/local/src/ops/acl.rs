@@ -7,7 +7,7 @@ use super::{
     check_canned_acl, check_key, check_version, not_implemented, refuse_unkept_promises,
     store_owner,
 };
-use crate::local::store::{LocalStore, find_bucket, find_record};
+use crate::store::{LocalStore, find_bucket, find_record};
 
 fn owner_grants() -> Grants {
     let Owner { display_name, id } = store_owner();
