@@ -1,4 +1,5 @@
 //! What probes and scrapers ask of any process: `/metrics`, `/healthz` and `/readyz`.
+#![forbid(unsafe_code)]
 
 mod admin_endpoints;
 mod admin_metrics;
