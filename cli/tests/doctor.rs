@@ -50,6 +50,7 @@ fn the_text_of_a_soft_roce_host_is_as_it_was() {
 #[test]
 fn the_exit_status_is_that_of_the_worst_finding() {
     assert_eq!(doctor(host("bare").path(), &[]).0, 0, "no RDMA is no failure");
+    assert_eq!(doctor(host("efa").path(), &[]).0, 0, "nor is a NIC that tcp serves");
     let broken = host("rxe");
     fs::remove_file(broken.path().join("usr/lib/x86_64-linux-gnu/librdmacm.so.1")).unwrap();
     let (status, said) = doctor(broken.path(), &[]);

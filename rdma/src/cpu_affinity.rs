@@ -13,13 +13,14 @@ pub struct CpuSet(Vec<(u32, u32)>);
 static ALL_CPUS: OnceLock<libc::cpu_set_t> = OnceLock::new();
 
 impl CpuSet {
-    /// Parses a list like `0-3,8`.
+    /// Parses a list like `0-3,8`. What is no range of CPUs is left out.
     pub fn parse(text: &str) -> Self {
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
         };
-        Self(text.split(',').filter_map(range).collect())
+        let ranges = text.split(',').filter_map(range);
+        Self(ranges.filter(|(first, last)| first <= last).collect())
     }
 
     /// Reads the CPUs near the device that the kernel describes in `folder`; none where it does not
@@ -32,6 +33,12 @@ impl CpuSet {
     /// Returns true if no CPU is named, as when the list could not be read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the CPU of a set that has one alone.
+    pub fn single_cpu(&self) -> Option<u32> {
+        let (first, _) = *self.0.first()?;
+        self.0.iter().all(|range| *range == (first, first)).then_some(first)
     }
 
     /// Returns the CPUs that are in both sets, in order.
@@ -147,5 +154,12 @@ mod tests {
         let here = usize::try_from(unsafe { libc::sched_getcpu() });
         let here: CpuSet = here.into_iter().collect();
         assert!(!here.is_empty() && process_cpus().shares_cpu_with(&here));
+    }
+
+    #[test]
+    fn a_single_cpu_is_that_of_a_set_of_one() {
+        let single = |text| CpuSet::parse(text).single_cpu();
+        assert_eq!([single("7"), single("7-7,7")], [Some(7), Some(7)]);
+        assert_eq!([single("7-8"), single("7,9"), single("9-7"), single("none")], [None; 4]);
     }
 }

@@ -17,8 +17,8 @@ pub use check::{HostRequirements, examine_host, usable_rails};
 pub use finding::{FindingSeverity, HostCheckKind, HostFinding, worst_severity};
 pub use host::{
     BondDescription, CpuSet, DeviceDescription, DeviceFileAccess, DeviceKind, GidKind,
-    GidTableEntry, HostDescription, HostMemoryInfo, HostRailView, HugePages, HugePool, LinkLayer,
-    MemlockLimit, NetworkDevice, PortDataRate, PortDescription, PortState, ProcessLimits,
-    UnusedNic, VerbsLibraries,
+    GidTableEntry, HostDescription, HostMemoryInfo, HostRailView, HugePages, HugePool, IommuMode,
+    LinkLayer, MemlockLimit, NetworkDevice, PciFunction, PcieLink, PortDataRate, PortDescription,
+    PortState, ProcessLimits, UnusedNic, VerbsLibraries,
 };
 pub use peer::{ConnectOutcome, PeerProbe, ProbeOptions, judge_peer, probe_peer};

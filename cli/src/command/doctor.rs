@@ -43,7 +43,7 @@ pub fn run_doctor(arguments: &DoctorArguments) -> ExitCode {
         }
     };
     let needs =
-        config.as_ref().map(|config| arena_needs(config, &arguments.role)).unwrap_or_default();
+        config.as_ref().map(|config| host_needs(config, &arguments.role)).unwrap_or_default();
     let config = config.unwrap_or_default();
     let target =
         match arguments.peer.as_deref().map(|peer| peer::parse_target(peer, &config)).transpose() {
@@ -78,8 +78,9 @@ fn load_configuration(arguments: &DoctorArguments) -> Result<Option<RootSettings
     Ok(Some(loaded.config))
 }
 
-/// The arenas of the roles asked for, or else of those whose required settings are there.
-fn arena_needs(config: &RootSettings, roles: &[RoleArgument]) -> HostRequirements {
+/// The arenas of the roles asked for, or else of those whose required settings are there, and the
+/// CPUs of verbs connections.
+fn host_needs(config: &RootSettings, roles: &[RoleArgument]) -> HostRequirements {
     let has = |role: RoleArgument, complete: bool| {
         roles.contains(&role) || (roles.is_empty() && complete)
     };
@@ -91,7 +92,8 @@ fn arena_needs(config: &RootSettings, roles: &[RoleArgument]) -> HostRequirement
     if has(RoleArgument::Gateway, config.gateway.identities.is_some()) {
         arenas.push(("gateway.memory.capacity".to_owned(), config.gateway.memory.capacity.0));
     }
-    HostRequirements { arenas }
+    let poll_cpus = config.verbs.poll_cpus.iter().copied().map(usize::from).collect();
+    HostRequirements { arenas, poll_cpus }
 }
 
 /// A root other than this host's has neither its addresses nor its libraries.

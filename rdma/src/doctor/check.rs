@@ -7,12 +7,15 @@
 mod access;
 mod bonding;
 mod counters;
+mod datagram;
 mod device_limit;
+mod interrupts;
 mod ipoib;
 mod memory;
 mod mtu;
 mod network;
 mod numa;
+mod pci;
 mod port;
 mod software;
 mod transport;
@@ -29,6 +32,8 @@ pub use usable_rails::usable_rails;
 pub struct HostRequirements {
     /// Setting and bytes: `("worker.memory.capacity", 64 << 30)`.
     pub arenas: Vec<(String, u64)>,
+    /// `verbs.poll_cpus`.
+    pub poll_cpus: Vec<usize>,
 }
 
 impl HostRequirements {
@@ -45,8 +50,11 @@ impl HostRequirements {
 /// Returns every finding, in the order in which a person would look: what exists, why it can't be
 /// used, how well it works.
 pub fn examine_host(host: &HostDescription, needs: &HostRequirements) -> Vec<HostFinding> {
-    let mut findings = vec![transport::check_transport(host, needs)];
+    let datagram = datagram::check_datagram_devices(host);
+    let host = &datagram::without_datagram_devices(host);
+    let mut findings = vec![transport::check_transport(host, needs, !datagram.is_empty())];
     let mut ask = |found: Vec<HostFinding>| findings.extend(found);
+    ask(datagram);
     ask(software::check_modules(host));
     if !host.devices.is_empty() {
         ask(software::check_libraries(host));
@@ -62,7 +70,11 @@ pub fn examine_host(host: &HostDescription, needs: &HostRequirements) -> Vec<Hos
         }
         ask(memory::check_memlock(host, needs));
         ask(device_limit::check_device_limits(host));
+        ask(pci::check_links(host));
+        ask(pci::check_iommu(host));
         ask(numa::check_numa(host));
+        ask(interrupts::check_interrupts(host));
+        ask(interrupts::check_poll_cpus(host, needs));
         ask(bonding::check_bonds(host));
     }
     ask(ipoib::check_ipoib_devices(host));

@@ -40,6 +40,13 @@ impl FakeHostTree {
         Self::new(include_str!("fixtures/rxe.tree"))
     }
 
+    /// Makes a host whose one RDMA device, `rdmap0s6`, makes no reliable connections.
+    pub(super) fn efa_host() -> Self {
+        let fake = Self::new(include_str!("fixtures/efa.tree"));
+        let addresses = [("ens5".to_owned(), vec!["10.3.0.7".parse::<IpAddr>().unwrap()])];
+        Self { addresses: addresses.into(), ..fake }
+    }
+
     pub(super) fn bare_host() -> Self {
         Self::new(include_str!("fixtures/bare.tree"))
     }

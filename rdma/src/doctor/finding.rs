@@ -35,6 +35,9 @@ pub enum HostCheckKind {
     RdmaLimit,
     Bonding,
     Counters,
+    Pcie,
+    Iommu,
+    Interrupts,
     Peer,
 }
 
@@ -101,6 +104,9 @@ impl HostCheckKind {
             Self::RdmaLimit => "rdma_limit",
             Self::Bonding => "bonding",
             Self::Counters => "counters",
+            Self::Pcie => "pcie",
+            Self::Iommu => "iommu",
+            Self::Interrupts => "interrupts",
             Self::Peer => "peer",
         }
     }

@@ -10,6 +10,7 @@ mod file_tree;
 mod gid_addresses;
 mod memory;
 mod network;
+mod pci;
 mod port;
 mod process;
 mod software;
@@ -24,6 +25,7 @@ pub use device::{DeviceDescription, DeviceFileAccess, DeviceKind};
 use file_tree::HostFileTree;
 pub use memory::{HostMemoryInfo, HugePages, HugePool};
 pub use network::{BondDescription, NetworkDevice};
+pub use pci::{IommuMode, PciFunction, PcieLink};
 pub use port::{GidKind, GidTableEntry, LinkLayer, PortDataRate, PortDescription, PortState};
 pub use process::{MemlockLimit, ProcessLimits};
 pub(super) use software::DRIVERS;
@@ -49,6 +51,8 @@ pub struct HostDescription {
     pub huge: HugePages,
     /// Bounds of this process's cgroups on RDMA devices.
     pub device_limits: Vec<DeviceCgroupLimit>,
+    /// irqbalance runs, which moves the interrupts of NICs.
+    pub irqbalance: bool,
     /// CPUs by NUMA node.
     pub nodes: BTreeMap<u32, CpuSet>,
     /// The evidence that this is a container; `None` outside of one.
@@ -82,6 +86,7 @@ impl HostDescription {
             memory: memory::read(&tree),
             huge: memory::read_huge_pages(&tree),
             device_limits: cgroup::read_device_limits(&tree),
+            irqbalance: pci::find_irqbalance(&tree),
             nodes: memory::read_numa_nodes(&tree),
             container: container::find_container_evidence(&tree),
             listed: None,

@@ -1,7 +1,9 @@
 //! Each check on a tree where it must fire, and on the healthy one where it must not.
 #![allow(clippy::unwrap_used)]
 
+mod datagram;
 mod memory;
+mod pci;
 mod ports;
 mod software;
 

@@ -9,8 +9,21 @@ use crate::doctor::host::{DeviceFileAccess, HostDescription, HostRailView};
 const GET_RDMA: &str = "load the driver of a NIC that can do RDMA; for a trial without one: \
     modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0";
 
-pub(super) fn check_transport(host: &HostDescription, needs: &HostRequirements) -> HostFinding {
+/// `datagram`: there are devices besides that make no reliable connections.
+pub(super) fn check_transport(
+    host: &HostDescription,
+    needs: &HostRequirements,
+    datagram: bool,
+) -> HostFinding {
     let subject = "host";
+    if host.devices.is_empty() && datagram {
+        return HostFinding::new_ok(
+            HostCheckKind::Transport,
+            subject,
+            "no RDMA device that makes reliable connections: tcp is used between hosts, shm within \
+            this one",
+        );
+    }
     if host.devices.is_empty() {
         return HostFinding::new_ok(
             HostCheckKind::Transport,

@@ -3,7 +3,7 @@
 use crate::doctor::host::{DeviceFileAccess, HostDescription, HostRailView, PortState};
 
 /// Returns the rails that can carry a connection: port active, device file open, known to
-/// libibverbs, with an address.
+/// libibverbs, with an address, and of a device that makes connections.
 pub fn usable_rails(host: &HostDescription) -> Vec<HostRailView<'_>> {
     let usable = |rail: &HostRailView<'_>| {
         let listed =
@@ -11,6 +11,7 @@ pub fn usable_rails(host: &HostDescription) -> Vec<HostRailView<'_>> {
         let open = rail.device.access == DeviceFileAccess::Open;
         listed
             && open
+            && !rail.device.datagram_only
             && rail.port.state == PortState::Active
             && !host.addresses_of(*rail).is_empty()
     };

@@ -6,6 +6,7 @@ use std::io;
 
 use super::file_tree::HostFileTree;
 use super::network::NetworkDevice;
+use super::pci::{self, PciFunction};
 use super::port::{self, PortDescription};
 
 /// One RDMA device, from its folder in `/sys/class/infiniband`.
@@ -17,9 +18,12 @@ pub struct DeviceDescription {
     /// Kernel module of the device: `mlx5_core`, `rdma_rxe`, `siw`.
     pub driver: Option<String>,
     pub iwarp: bool,
+    /// It makes no reliable connections (EFA, usNIC), so it can't be a rail.
+    pub datagram_only: bool,
     pub firmware: String,
     /// `None` if the kernel doesn't tell it, or has one node only.
     pub numa_node: Option<u32>,
+    pub pci: PciFunction,
     /// Name of its file in `/dev/infiniband`.
     pub uverbs: Option<String>,
     pub access: DeviceFileAccess,
@@ -62,9 +66,10 @@ fn read_device(tree: &HostFileTree, name: String, netdevs: &[NetworkDevice]) -> 
     } else {
         (DeviceKind::Hardware, tree.link_target(&format!("{at}/device/driver")))
     };
-    // "4: RNIC" is iWARP, "1: CA" InfiniBand and RoCE.
-    let iwarp =
-        tree.read_text(&format!("{at}/node_type")).is_some_and(|node| node.starts_with('4'));
+    // "4: RNIC" is iWARP, "1: CA" InfiniBand and RoCE. The kernel gives EFA "7: unspecified", usNIC
+    // 5 and 6: neither has the connection managers that rdma_cm goes by.
+    let node = tree.read_text(&format!("{at}/node_type")).unwrap_or_default();
+    let (iwarp, datagram_only) = (node.starts_with('4'), node.starts_with(['5', '6', '7']));
     let uverbs = tree.list_names("sys/class/infiniband_verbs").into_iter().find(|file| {
         tree.read_text(&format!("sys/class/infiniband_verbs/{file}/ibdev")).as_deref()
             == Some(name.as_str())
@@ -77,10 +82,16 @@ fn read_device(tree: &HostFileTree, name: String, netdevs: &[NetworkDevice]) -> 
         .into_iter()
         .filter_map(|number| number.parse().ok());
     let ports = ports.map(|number| port::read(tree, &at, number, iwarp, netdevs)).collect();
+    let pci = match kind {
+        DeviceKind::Hardware => pci::read(tree, &at),
+        DeviceKind::Software => PciFunction::default(),
+    };
     DeviceDescription {
         kind,
         driver,
         iwarp,
+        datagram_only,
+        pci,
         firmware: tree.read_text(&format!("{at}/fw_ver")).unwrap_or_default(),
         // -1 where there is no NUMA node.
         numa_node: tree.read_number(&format!("{at}/device/numa_node")),

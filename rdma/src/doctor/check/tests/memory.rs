@@ -19,6 +19,7 @@ fn needs(gib: u64) -> HostRequirements {
             ("gateway.memory.capacity".to_owned(), 1 << 30),
             ("worker.memory.capacity".to_owned(), gib << 30),
         ],
+        ..HostRequirements::default()
     }
 }
 
