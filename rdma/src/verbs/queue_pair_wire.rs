@@ -258,8 +258,12 @@ impl QueuePairWire {
         if failure.is_some() {
             return;
         }
+        let was_full = sender.control_frames() >= self.controls_max;
         let works = sender.fill_requests(credits, &self.slots, &*self.rail);
         let posted = self.post_work(pair, works);
+        if was_full && sender.control_frames() < self.controls_max {
+            self.written.notify_waiters();
+        }
         self.metrics.show_outstanding(sender.outstanding_requests(), credits.send_credits());
         if let Err(error) = posted {
             *failure = Some(error.to_string());

@@ -260,7 +260,11 @@ impl RailConnector {
             rail.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the rail is down"))?;
         let channel = EventChannel::new()?;
         let mut id = CmId::new(&channel)?;
-        let events = watch_readable(channel)?;
+        // These threads may block. The driver's hear of the events of all its connections in time.
+        let events = {
+            let _on = driver.enter();
+            watch_readable(channel)?
+        };
         let within = self.options.calls.settings.connect_deadline.0.max(Duration::from_millis(1));
         id.resolve_address(rail.rail.address, to, within)?;
         expect_event(&next_event(&events).await?, EventKind::AddressResolved)?;

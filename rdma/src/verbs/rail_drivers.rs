@@ -58,14 +58,21 @@ fn near_cpus(rail: &RailPlace) -> CpuSet {
 }
 
 /// Shares `cpus` out among rails, of each of which the near CPUs are given. Rails with the same near
-/// ones divide them. Where there are fewer than rails, several have the same one.
+/// ones divide them, and a rail without any gets what is near to none, if there is some. Where there
+/// are fewer than rails, several have the same one.
 fn share_out(cpus: &[usize], near: &[CpuSet]) -> Vec<Vec<usize>> {
     let named: CpuSet = cpus.iter().copied().collect();
+    let usable: Vec<_> = near.iter().map(|near| named.common_cpus(near)).collect();
+    let all = named.common_cpus(&named);
+    // Two threads that poll on one CPU would take turns of milliseconds.
+    let near_none: Vec<_> =
+        all.iter().copied().filter(|cpu| !usable.iter().any(|cpus| cpus.contains(cpu))).collect();
+    let some_near = usable.iter().find(|cpus| !cpus.is_empty()).cloned().unwrap_or(all);
+    let for_others = if near_none.is_empty() { some_near } else { near_none };
     let mut rails_at: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
-    for (rail, near) in near.iter().enumerate() {
-        let usable = named.common_cpus(near);
-        let usable = if usable.is_empty() { named.common_cpus(&named) } else { usable };
-        rails_at.entry(usable).or_default().push(rail);
+    for (rail, cpus) in usable.into_iter().enumerate() {
+        let cpus = if cpus.is_empty() { for_others.clone() } else { cpus };
+        rails_at.entry(cpus).or_default().push(rail);
     }
     let mut shares = vec![Vec::new(); near.len()];
     for (cpus, rails) in rails_at {
@@ -103,6 +110,7 @@ mod tests {
     #[test]
     fn a_rail_without_a_near_cpu_gets_any() {
         assert_eq!(shares(&[1, 2], &["8-15", ""]), [vec![1], vec![2]]);
-        assert_eq!(shares(&[9, 1], &["8-15", ""]), [vec![9], vec![1, 9]]);
+        assert_eq!(shares(&[9, 1], &["8-15", ""]), [vec![9], vec![1]]);
+        assert_eq!(shares(&[9], &["8-15", ""]), [vec![9], vec![9]]);
     }
 }

@@ -306,6 +306,7 @@ impl RailAcceptor {
             // The requester was told the reason. Destroying the queue pair at once would lose that
             // message.
             wire.ended_within(REFUSED_FOR).await;
+            wire.close_aside(&self.gate.tasks).await;
         }
         let (agreed, place) = admitted?;
         Ok(Some((wire, inlet, agreed, place)))
@@ -323,7 +324,10 @@ impl RailAcceptor {
         let theirs = QueueTerms::decode(private)?;
         let channel = EventChannel::new()?;
         id.move_to_channel(&channel)?;
-        let events = watch_readable(channel)?;
+        let events = {
+            let _on = driver.enter();
+            watch_readable(channel)?
+        };
         if let Some(tos) = options.settings.tos {
             id.set_tos(tos)?;
         }

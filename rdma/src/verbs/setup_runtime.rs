@@ -42,6 +42,17 @@ pub(super) async fn run_aside<T: Send + 'static>(
     task.await.map_err(io::Error::other)
 }
 
+/// Runs `work`, which blocks, as one of `tasks`, on a thread that nobody else waits for: what ends
+/// never queues behind what begins, nor behind what ends on another device. Goes on where the future
+/// is dropped.
+pub(super) async fn run_blocking_aside<T: Send + 'static>(
+    tasks: &TaskTracker,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let Some(setup) = &*SETUP else { return Ok(work()) };
+    tasks.spawn_blocking_on(work, setup.handle()).await.map_err(io::Error::other)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -59,6 +70,23 @@ mod tests {
         // On this thread the work would wait for ever.
         let (here, ()) = tokio::join!(work, async move { go.send(()).unwrap() });
         assert_eq!(here.unwrap().unwrap(), "verbs3-setup");
+    }
+
+    #[tokio::test]
+    async fn what_ends_waits_for_nobody_who_begins() {
+        let (tasks, mut blocked) = (TaskTracker::new(), Vec::new());
+        for _ in 0..2 * THREADS {
+            let (go, wait) = mpsc::channel::<()>();
+            let tasks = tasks.clone();
+            let stuck = async move { run_aside(&tasks, async move { wait.recv() }).await };
+            blocked.push((go, tokio::spawn(stuck)));
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(run_blocking_aside(&tasks, || 7).await.unwrap(), 7);
+        for (go, stuck) in blocked {
+            go.send(()).unwrap();
+            stuck.await.unwrap().unwrap().unwrap();
+        }
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::super::buffer_ledger::BufferDoubt;
-use super::super::setup_runtime::run_aside;
+use super::super::setup_runtime::run_blocking_aside;
 use super::super::sys::{BEACON, CmQueuePair, WorkCompletion};
 use super::super::window_pool::{BoundWindows, ClosingWindows};
 use super::{POLL_MAX, QueuePairWire, RECEIVE};
@@ -193,7 +193,7 @@ impl QueuePairWire {
         self.prepare_close().await;
         let wire = self.clone();
         // `close` follows where this could not be run.
-        let _ = run_aside(tasks, async move { wire.close() }).await;
+        let _ = run_blocking_aside(tasks, move || wire.close()).await;
         self.close();
     }
 
