@@ -116,12 +116,7 @@ async fn acknowledged_writes_survive_kill_9() {
 /// Runs the writing process, kills it after some lines, and returns all that it said.
 fn run_and_kill(root: &Path, seed: u64, lines: usize) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--ignored",
-            "--exact",
-            "local::tests::crash::the_process_that_is_killed",
-            "--nocapture",
-        ])
+        .args(["--ignored", "--exact", "tests::crash::the_process_that_is_killed", "--nocapture"])
         .env(ROOT, root)
         .env(SEED, seed.to_string())
         .stdout(Stdio::piped())
