@@ -157,15 +157,10 @@ impl Cluster {
         self.program = program;
     }
 
-    /// Ends the process called `name` by SIGTERM, and waits until nothing of it is left.
+    /// Ends the process called `name` by SIGTERM, and wants status 0 from it.
     pub async fn terminate(&mut self, name: &str) -> anyhow::Result<()> {
-        self.signal(name, "-TERM")?;
-        let began = Instant::now();
-        while self.process_mut(name)?.try_wait()?.is_none() {
-            ensure!(began.elapsed() < START_WITHIN, "{name} did not end after SIGTERM");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
+        let folder = self.folder.path().to_owned();
+        terminate_child(&folder, name, self.process_mut(name)?).await
     }
 
     /// Starts the process called `name` again after it was killed.
@@ -238,19 +233,7 @@ impl Cluster {
     /// Ends every process by SIGTERM and wants status 0 from each, gateways first.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         for (name, mut child) in std::mem::take(&mut self.processes).into_iter().rev() {
-            Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
-            let began = Instant::now();
-            let status = loop {
-                if let Some(status) = child.try_wait()? {
-                    break status;
-                }
-                if began.elapsed() > START_WITHIN {
-                    child.kill()?;
-                    bail!("{name} did not end after SIGTERM; its log:\n{}", self.log(&name));
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            };
-            ensure!(status.success(), "{name} ended with {status}; its log:\n{}", self.log(&name));
+            terminate_child(self.folder.path(), &name, &mut child).await?;
         }
         Ok(())
     }
@@ -301,6 +284,28 @@ impl Cluster {
         self.processes.push((name.to_owned(), child));
         Ok(())
     }
+}
+
+/// Ends a process by SIGTERM, and wants status 0 of it.
+async fn terminate_child(folder: &Path, name: &str, child: &mut Child) -> anyhow::Result<()> {
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if began.elapsed() > START_WITHIN {
+            child.kill()?;
+            bail!("{name} did not end after SIGTERM; its log:\n{}", process::log(folder, name));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    ensure!(
+        status.success(),
+        "{name} ended with {status}; its log:\n{}",
+        process::log(folder, name)
+    );
+    Ok(())
 }
 
 /// Starts the role that `name` begins with.

@@ -199,7 +199,7 @@ impl ClusterBuilder {
             environment: self.environment.clone(),
             program: match self.program.clone() {
                 Some(program) => program,
-                None => process::binary()?,
+                None => process::built_binary()?,
             },
             shared: String::new(),
             worker_settings: format!(

@@ -28,9 +28,8 @@ use crate::{Gateway, content, seed};
 pub const WRITERS: u64 = 6;
 /// How often a read that was refused, or got no answer, is tried.
 const READ_TRIES: u32 = 3;
-/// A gateway's process may be away for so long where writes may fail. Who waits for it was refused
-/// once.
-const AWAY_MAX: Duration = Duration::from_secs(60);
+/// How long readers wait for a gateway that is replaced. Who waits counts as refused once.
+const REPLACED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Small, around a page, around a block, several blocks: each takes another way through the cache.
 const LENGTHS: [usize; 7] =
@@ -107,6 +106,21 @@ pub struct History {
 impl History {
     /// Starts a writer for each key, and readers of all, through all `gateways`.
     pub fn start(gateways: &[Gateway], bucket: &str, seed: u64, writes: Writes) -> Self {
+        Self::start_with(gateways, bucket, seed, writes, Duration::ZERO)
+    }
+
+    /// The same, where gateways are replaced: writes may fail meanwhile, and readers wait.
+    pub fn start_replacing(gateways: &[Gateway], bucket: &str, seed: u64) -> Self {
+        Self::start_with(gateways, bucket, seed, Writes::MayFail, REPLACED_WITHIN)
+    }
+
+    fn start_with(
+        gateways: &[Gateway],
+        bucket: &str,
+        seed: u64,
+        writes: Writes,
+        away_max: Duration,
+    ) -> Self {
         let key = |n| Key {
             name: format!("key-{}", "x".repeat(n)),
             begun: AtomicU64::new(0),
@@ -143,7 +157,7 @@ impl History {
                         client: &clients[client],
                         bucket: &bucket,
                         gateway: client,
-                        may_be_away: writes == Writes::MayFail,
+                        away_max,
                         first,
                     };
                     read.once(&counts).await;
@@ -280,7 +294,8 @@ struct Read<'a> {
     bucket: &'a str,
     /// Which one.
     gateway: usize,
-    may_be_away: bool,
+    /// How long it may give no answer.
+    away_max: Duration,
     /// Of a range that begins there.
     first: Option<usize>,
 }
@@ -366,17 +381,16 @@ impl Read<'_> {
             match error.raw_response().map(|raw| raw.status().as_u16()) {
                 Some(404) => return Shown::Absent,
                 Some(416) => return Shown::PastEnd,
-                None if refused > 0 && self.may_be_away && began.elapsed() < AWAY_MAX => {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
+                // It was counted, and is still away.
+                None if refused > 0 && began.elapsed() < self.away_max => {}
                 Some(500..) | None if refused + 1 < READ_TRIES => {
                     println!("{key} through gateway {}: {error:?}", self.gateway);
                     refused += 1;
                     count(&counts.refused);
-                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 other => panic!("{key} through gateway {}: {other:?} {error:?}", self.gateway),
             }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 

@@ -24,3 +24,4 @@ pub mod trust;
 
 pub use cluster::{Cluster, Gateway};
 pub use cluster_builder::{ClusterBuilder, PATIENT_TIER, Section};
+pub use process::built_binary;

@@ -18,7 +18,7 @@ use crate::trust::OPERATOR;
 pub(crate) const START_WITHIN: Duration = Duration::from_secs(180);
 
 /// The binary of this build: tests run from `target/PROFILE/deps`.
-pub(crate) fn binary() -> anyhow::Result<PathBuf> {
+pub fn built_binary() -> anyhow::Result<PathBuf> {
     let test = std::env::current_exe()?;
     let path = test
         .parent()
@@ -113,7 +113,7 @@ pub(crate) fn words(
     name: &str,
     words: &[&str],
 ) -> anyhow::Result<tokio::process::Command> {
-    let mut command = tokio::process::Command::new(binary()?);
+    let mut command = tokio::process::Command::new(built_binary()?);
     let config = folder.join(format!("{name}.toml"));
     command.args(words).arg("--config").arg(config).stdin(std::process::Stdio::null());
     Ok(command)

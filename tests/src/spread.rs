@@ -15,7 +15,7 @@ use crate::cluster::{ACCESS_KEY, CLUSTER_SECRET, EAGER_LEASES, Gateway, SECRET_K
 use crate::cluster_builder::store_config;
 use crate::failure;
 use crate::hosts::Network;
-use crate::process::{self, START_WITHIN, binary, ready};
+use crate::process::{self, START_WITHIN, built_binary, ready};
 
 /// Where Debian's package faketime puts it.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
@@ -271,7 +271,11 @@ impl Spread {
         let ready = self.file(&format!("{name}.ready"));
         let _ = fs::remove_file(&ready);
         let role = if role == "store" { "dev" } else { role };
-        command.arg(binary()?).arg(role).arg("--config").arg(self.file(&format!("{name}.toml")));
+        command
+            .arg(built_binary()?)
+            .arg(role)
+            .arg("--config")
+            .arg(self.file(&format!("{name}.toml")));
         command.arg("--ready-file").arg(ready);
         if let Some(clock) = CLOCKS.iter().find(|clock| name.starts_with(*clock)) {
             command

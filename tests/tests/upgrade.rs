@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use verbs3_tests::history::{History, Writes};
-use verbs3_tests::{Cluster, seed};
+use verbs3_tests::history::History;
+use verbs3_tests::{Cluster, built_binary, seed};
 
 const WORKERS: usize = 3;
 const GATEWAYS: usize = 2;
@@ -55,11 +55,11 @@ async fn an_upgrade_and_the_way_back_cost_no_wrong_byte() {
     let cluster = Cluster::builder().gateways(GATEWAYS).workers(WORKERS).coordinated();
     let cluster = cluster.lease("6s").move_for("800ms").program(former.clone());
     let mut cluster = cluster.start().await.unwrap();
-    let current = std::env::current_exe().unwrap().parent().unwrap().with_file_name("verbs3");
+    let current = built_binary().unwrap();
     println!("from {} to {} and back", version_of(&former), version_of(&current));
     let bucket = cluster.bucket("upgrade").await.unwrap();
     let seed = seed::from_environment();
-    let mut history = History::start(&cluster.gateways(), &bucket, seed, Writes::MayFail);
+    let mut history = History::start_replacing(&cluster.gateways(), &bucket, seed);
     history.run_until(40, 200).await;
     let mut replaced = 0;
     for (way, program) in [("upgraded", current), ("back", former)] {
