@@ -27,7 +27,7 @@ use super::poll_budget::PollBudget;
 use super::queue_terms::QueueTerms;
 use super::rail::{OpenRail, RailDevice};
 use super::rail_metrics::RailMetrics;
-use super::readable_source::{ReadableSource, next_event, watch_readable};
+use super::readable_source::{ReadableSource, next_event, watch_readable_on};
 use super::receive_buffers::{RECEIVE, ReceiveBuffers};
 use super::session_seals::ChunkSeal;
 use super::sys::{
@@ -150,10 +150,7 @@ impl QueuePairWire {
         };
         let metrics =
             RailMetrics::for_queue_pair(&rail.rail.metric_label(), options.settings.send_queue);
-        let completions = {
-            let _on = driver.enter();
-            watch_readable(queue)?
-        };
+        let completions = watch_readable_on(driver, queue)?;
         Ok(Arc::new(Self {
             state: Mutex::new(QueuePairWireState {
                 pair: Some(pair),

@@ -19,7 +19,7 @@ use super::rail::{ArenaPurpose, OpenRail, RailIdentity};
 use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
 use super::rail_opener::RailOpener;
 use super::rail_presence::{RailPlace, RailPresence};
-use super::readable_source::{next_event, watch_readable};
+use super::readable_source::{next_event, watch_readable_on};
 use super::setup_runtime::run_aside;
 use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
 use super::wire_halves::{WireInlet, WireOutlet};
@@ -261,10 +261,7 @@ impl RailConnector {
         let channel = EventChannel::new()?;
         let mut id = CmId::new(&channel)?;
         // These threads may block. The driver's hear of the events of all its connections in time.
-        let events = {
-            let _on = driver.enter();
-            watch_readable(channel)?
-        };
+        let events = watch_readable_on(driver, channel)?;
         let within = self.options.calls.settings.connect_deadline.0.max(Duration::from_millis(1));
         id.resolve_address(rail.rail.address, to, within)?;
         expect_event(&next_event(&events).await?, EventKind::AddressResolved)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
 
 use super::sys::{CmEvent, EventChannel};
 
@@ -21,6 +22,15 @@ pub(super) fn watch_readable<T: AsFd>(source: Arc<T>) -> io::Result<AsyncFd<Read
     let watched =
         unsafe { AsyncFd::register_with_interest(ReadableSource(source), Interest::READABLE) };
     watched.map_err(io::Error::from)
+}
+
+/// The same for who waits on the threads of `driver`, whatever thread this is.
+pub(super) fn watch_readable_on<T: AsFd>(
+    driver: &Handle,
+    source: Arc<T>,
+) -> io::Result<AsyncFd<ReadableSource<T>>> {
+    let _on = driver.enter();
+    watch_readable(source)
 }
 
 impl<T: AsFd> AsRawFd for ReadableSource<T> {

@@ -20,7 +20,7 @@ use super::rail_connector::{connect_options, expect_event};
 use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
 use super::rail_opener::RailOpener;
 use super::rail_presence::{RailPlace, RailPresence};
-use super::readable_source::{ReadableSource, next_event, watch_readable};
+use super::readable_source::{ReadableSource, next_event, watch_readable, watch_readable_on};
 use super::setup_runtime::run_aside;
 use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
 use super::wire_halves::{WireInlet, WireOutlet};
@@ -324,10 +324,7 @@ impl RailAcceptor {
         let theirs = QueueTerms::decode(private)?;
         let channel = EventChannel::new()?;
         id.move_to_channel(&channel)?;
-        let events = {
-            let _on = driver.enter();
-            watch_readable(channel)?
-        };
+        let events = watch_readable_on(driver, channel)?;
         if let Some(tos) = options.settings.tos {
             id.set_tos(tos)?;
         }

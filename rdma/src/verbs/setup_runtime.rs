@@ -1,6 +1,6 @@
-//! Owns the threads on which connections are made and ended: routes are resolved there, queue pairs
-//! made, moved and destroyed. A NIC's firmware takes a millisecond for some of that, and an address
-//! service longer. Threads that serve data never wait for it.
+//! Owns the threads on which connections are made and ended. A few resolve routes, and make and move
+//! queue pairs. Each end has a thread of its own. A NIC's firmware takes a millisecond for some of
+//! that, and an address service longer. Threads that serve data don't wait for it.
 
 use std::future::Future;
 use std::io;
@@ -11,7 +11,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::cpu_affinity::unpin_thread;
 
-/// Threads of a process for this. The kernel makes queue pairs of one device one by one, so more
+/// Threads of a process for what begins. The kernel makes queue pairs of one device one by one, so more
 /// would help hosts with many NICs alone.
 const THREADS: usize = 4;
 
