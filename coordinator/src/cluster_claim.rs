@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 use verbs3_coordinator_client::ClusterSecrets;
 use verbs3_protocol::RANKING;
 
-use crate::coordinator_state::CoordinatorState;
-use crate::store::{ClusterStore, ClusterStoreError, EntryDamage, EntryPrecondition};
+use crate::store::{ClusterStoreError, EntryDamage, EntryPrecondition, SharedClusterStore};
 
 const KEY: &str = "cluster";
 /// Pause after a claim that could not be renewed.
@@ -44,69 +44,75 @@ struct ClusterClaim {
     ranking: u16,
 }
 
-/// Claims the store for this cluster, or confirms that it is ours already.
-pub(crate) async fn claim_store(
-    store: &dyn ClusterStore,
-    name: &str,
-    secrets: &ClusterSecrets,
-) -> Result<(), ClusterClaimError> {
-    let id = secrets.used_secret().cluster_id();
-    let ours = ClusterClaim { name: name.to_owned(), id, ranking: RANKING };
-    let value = Bytes::from(serde_json::to_vec(&ours).unwrap_or_default());
-    match store.put_entry(KEY, value.clone(), EntryPrecondition::Absent, None).await {
-        Ok(_) => return Ok(()),
-        Err(ClusterStoreError::Conflict { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let found = store
-        .get_entry(KEY)
-        .await?
-        .map(|entry| (serde_json::from_slice::<ClusterClaim>(&entry.value), entry.revision));
-    let accepted = secrets.accepted_secrets();
-    let is_ours = |found: &ClusterClaim| {
-        found.name == ours.name && accepted.iter().any(|one| one.cluster_id() == found.id)
-    };
-    match found {
-        Some((Ok(found), _)) if found == ours => Ok(()),
-        Some((Ok(found), _)) if is_ours(&found) && found.ranking != RANKING => {
-            Err(ClusterClaimError::Ranking {
-                store: store.store_name().to_owned(),
-                found: found.ranking,
-            })
-        }
-        // Written under another secret, which is accepted still. It will not be for ever.
-        Some((Ok(found), revision)) if is_ours(&found) => {
-            let unchanged = EntryPrecondition::Revision(revision);
-            Ok(store.put_entry(KEY, value, unchanged, None).await.map(|_| ())?)
-        }
-        Some((Ok(found), _)) => {
-            let same_name = found.name == ours.name;
-            Err(ClusterClaimError::Other {
-                store: store.store_name().to_owned(),
-                owner: found.name,
-                same_name,
-            })
-        }
-        Some((Err(error), _)) => {
-            let damage = EntryDamage::Json { key: KEY, error: Arc::new(error) };
-            Err(ClusterStoreError::Damaged { store: store.store_name().to_owned(), damage }.into())
-        }
-        // A person removed the entry in between, and may do it again.
-        None => Err(ClusterStoreError::Conflict { key: KEY.to_owned() }.into()),
-    }
+/// What a coordinator claims its store with.
+pub(crate) struct StoreClaim {
+    pub(crate) store: SharedClusterStore,
+    /// The cluster's.
+    pub(crate) name: String,
+    pub(crate) secrets: ClusterSecrets,
 }
 
-impl CoordinatorState {
+impl StoreClaim {
+    /// Claims the store for this cluster, or confirms that it is ours already.
+    pub(crate) async fn claim_store(&self) -> Result<(), ClusterClaimError> {
+        let Self { store, name, secrets } = self;
+        let id = secrets.used_secret().cluster_id();
+        let ours = ClusterClaim { name: name.clone(), id, ranking: RANKING };
+        let value = Bytes::from(serde_json::to_vec(&ours).unwrap_or_default());
+        match store.put_entry(KEY, value.clone(), EntryPrecondition::Absent, None).await {
+            Ok(_) => return Ok(()),
+            Err(ClusterStoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let found = store
+            .get_entry(KEY)
+            .await?
+            .map(|entry| (serde_json::from_slice::<ClusterClaim>(&entry.value), entry.revision));
+        let accepted = secrets.accepted_secrets();
+        let is_ours = |found: &ClusterClaim| {
+            found.name == ours.name && accepted.iter().any(|one| one.cluster_id() == found.id)
+        };
+        match found {
+            Some((Ok(found), _)) if found == ours => Ok(()),
+            Some((Ok(found), _)) if is_ours(&found) && found.ranking != RANKING => {
+                Err(ClusterClaimError::Ranking {
+                    store: store.store_name().to_owned(),
+                    found: found.ranking,
+                })
+            }
+            // Written under another secret, which is accepted still. It will not be for ever.
+            Some((Ok(found), revision)) if is_ours(&found) => {
+                let unchanged = EntryPrecondition::Revision(revision);
+                Ok(store.put_entry(KEY, value, unchanged, None).await.map(|_| ())?)
+            }
+            Some((Ok(found), _)) => {
+                let same_name = found.name == ours.name;
+                Err(ClusterClaimError::Other {
+                    store: store.store_name().to_owned(),
+                    owner: found.name,
+                    same_name,
+                })
+            }
+            Some((Err(error), _)) => {
+                let damage = EntryDamage::Json { key: KEY, error: Arc::new(error) };
+                Err(ClusterStoreError::Damaged { store: store.store_name().to_owned(), damage }
+                    .into())
+            }
+            // A person removed the entry in between, and may do it again.
+            None => Err(ClusterStoreError::Conflict { key: KEY.to_owned() }.into()),
+        }
+    }
+
     /// Claims the store again whenever the cluster's secret has changed, so that coordinators which
     /// start after the change find their own claim. Ends when the coordinator stops.
-    pub(crate) async fn renew_claim(self: Arc<Self>) {
-        let secrets = &self.options.secrets;
+    pub(crate) async fn renew_claim(self: Arc<Self>, stop: CancellationToken) {
+        let secrets = &self.secrets;
         let renewing = async {
             let mut claimed = String::new();
             loop {
                 secrets.wait_for_other(&claimed).await;
                 let id = secrets.used_secret().cluster_id();
-                match claim_store(&*self.store, &self.options.name, secrets).await {
+                match self.claim_store().await {
                     Ok(()) => claimed = id,
                     Err(error) => {
                         tracing::warn!(%error, "the store could not be claimed under a new secret");
@@ -115,6 +121,6 @@ impl CoordinatorState {
                 }
             }
         };
-        self.stop.run_until_cancelled(renewing).await;
+        stop.run_until_cancelled(renewing).await;
     }
 }

@@ -1,16 +1,18 @@
 //! The API: HTTP/1.1 and JSON. The cluster's secret proves every request and answer.
 //!
-//! Owns connections and their bounds; [`admission`] owns proofs, [`routes`] the questions and
-//! answers. A connection that has proved nothing has a deadline that nothing renews. It is closed
-//! when its place is wanted, and its body is not read.
+//! Owns connections; [`connection_places`] bounds them, [`admission`] owns proofs, [`routes`] the
+//! questions and answers. A connection that has proved nothing has a deadline that nothing renews.
+//! It is closed when its place is wanted, and its body is not read.
 
 mod activity_routes;
 mod admission;
+mod api_context;
 mod audit;
 mod caller;
 mod cluster_routes;
+mod connection_places;
 mod console;
-mod leader_hint;
+mod leader_refusal;
 mod map_routes;
 mod object_routes;
 mod openapi;
@@ -38,39 +40,49 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use verbs3_coordinator_client::VerifiedProof;
 use verbs3_coordinator_client::proof::{ANSWER_HEADER, RECIPIENT_HEADER};
-use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
+use verbs3_doors::WaitingGuest;
 
-use crate::coordinator_state::CoordinatorState;
-use crate::metrics::ApiConnectionCut;
+use crate::metrics::{ApiConnectionCut, CoordinatorMetrics};
+pub(crate) use admission::RequestAdmission;
 use admission::{UnprovenConnection, UnverifiedRequest, VerifiedRequest};
+pub(crate) use api_context::{ApiContext, ApiOptions};
+pub(crate) use caller::CallerHandshake;
 use caller::{BegunConnection, RequestCaller};
+use connection_places::AdmittedConnection;
+pub(crate) use connection_places::ConnectionPlaces;
+pub(crate) use console::ConsoleSite;
 use console::{ConsoleOrigin, is_console_path};
 use proven_lines::prove_lines;
 use response::CoordinatorResponse;
-use routes::RoutedResponse;
+use routes::{RoutedResponse, route_request};
 use verbs3_metrics::MetricLabel;
 
 const HEADER_READ_MAX: Duration = Duration::from_secs(10);
-/// A connection younger than this is not displaced: a whole cluster may be started at once.
-const STRANGER_GRACE: Duration = Duration::from_secs(1);
-/// How long a displaced connection may take to end.
-const DISPLACE_MAX: Duration = Duration::from_secs(1);
 
-impl CoordinatorState {
+/// The listening side of the API.
+pub(crate) struct CoordinatorApi {
+    pub(crate) context: Arc<ApiContext>,
+    /// `None`: there is no console.
+    pub(crate) console: Option<Arc<ConsoleSite>>,
+    pub(crate) admission: RequestAdmission,
+    pub(crate) handshake: CallerHandshake,
+    pub(crate) places: ConnectionPlaces,
+    /// From the beginning of a connection until something was proved over it.
+    pub(crate) proof_deadline: Duration,
+    pub(crate) metrics: CoordinatorMetrics,
+    /// Connections are among them. Shutdown joins them.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+}
+
+impl CoordinatorApi {
     /// Accepts connections until the coordinator stops, then ends them. Waiting requests are cut;
     /// their senders ask another coordinator.
     pub(crate) async fn accept_connections(self: Arc<Self>, socket: TcpListener) {
-        let settings = &self.options.settings;
-        let places = Arc::new(Semaphore::new(settings.connections_max as usize));
-        let strangers = WaitingRoom::new(RoomLimits {
-            places_max: settings.unproven_connections_max as usize,
-            per_address_max: settings.unproven_per_address_max as usize,
-            grace: STRANGER_GRACE,
-        });
         while let Some(accepted) = self.stop.run_until_cancelled(socket.accept()).await {
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
@@ -80,28 +92,17 @@ impl CoordinatorState {
                     continue;
                 }
             };
-            let place = places.clone().try_acquire_owned().ok();
-            if place.is_none() && !strangers.displace_guest(address.ip()) {
-                tracing::warn!("a connection was closed: coordinator.connections_max are open");
-                continue;
-            }
-            let Some(guest) = strangers.admit_guest(address.ip()) else {
-                tracing::debug!(
-                    %address,
-                    "a connection was closed: too many are open that have proved nothing"
-                );
-                continue;
-            };
+            let Some(admitted) = self.places.admit_connection(address) else { continue };
+            let AdmittedConnection { place, guest } = admitted;
             let _ = stream.set_nodelay(true);
-            let (coordinator, places) = (self.clone(), places.clone());
+            let api = self.clone();
             self.tasks.spawn(async move {
-                let Some(_place) = place_of(place, places).await else { return };
-                coordinator.metrics.connections.inc();
-                coordinator
-                    .stop
-                    .run_until_cancelled(coordinator.serve_connection(stream, guest, address.ip()))
+                let Some(_place) = api.places.take_place(place).await else { return };
+                api.metrics.connections.inc();
+                api.stop
+                    .run_until_cancelled(api.serve_connection(stream, guest, address.ip()))
                     .await;
-                coordinator.metrics.connections.dec();
+                api.metrics.connections.dec();
             });
         }
     }
@@ -110,14 +111,15 @@ impl CoordinatorState {
         let door = UnprovenConnection::new(guest);
         let served = &door;
         let connection = async {
-            let BegunConnection { stream, caller } = match self.begin_connection(stream).await {
-                Ok(begun) => begun,
-                Err(error) => {
-                    let cause = std::error::Error::source(&error).map(ToString::to_string);
-                    tracing::debug!(%error, cause, "a connection did not begin");
-                    return Ok(());
-                }
-            };
+            let BegunConnection { stream, caller } =
+                match self.handshake.begin_connection(stream).await {
+                    Ok(begun) => begun,
+                    Err(error) => {
+                        let cause = std::error::Error::source(&error).map(ToString::to_string);
+                        tracing::debug!(%error, cause, "a connection did not begin");
+                        return Ok(());
+                    }
+                };
             let caller = &caller;
             let service = service_fn(|request| async move {
                 Ok::<_, Infallible>(self.answer_request(request, caller, served, address).await)
@@ -142,7 +144,7 @@ impl CoordinatorState {
                 }
             }
             () = door.guest.wait_for_displacement() => cut(ApiConnectionCut::Displaced),
-            () = door.wait_proof_deadline(self.options.settings.proof_deadline.0) => cut(ApiConnectionCut::Unproven),
+            () = door.wait_proof_deadline(self.proof_deadline) => cut(ApiConnectionCut::Unproven),
         }
     }
 
@@ -158,13 +160,15 @@ impl CoordinatorState {
         {
             let is_tls = !matches!(caller, RequestCaller::Secret);
             let origin = ConsoleOrigin { address, is_tls };
-            let answer = self.answer_console(console, request, origin, door).await.into_http();
+            let answer = console.answer_console(request, origin, door).await.into_http();
             let status = answer.status();
             self.metrics.requests.with_label_values(&["console", status.as_str()]).inc();
             return answer;
         }
-        let (proof, routed) = match self.verify_request(request, caller, door).await {
-            Ok(VerifiedRequest { request, proof }) => (proof, self.route_request(request).await),
+        let (proof, routed) = match self.admission.verify_request(request, caller, door).await {
+            Ok(VerifiedRequest { request, proof }) => {
+                (proof, route_request(&self.context, request).await)
+            }
             Err(UnverifiedRequest { proof, response }) => {
                 (proof, RoutedResponse { route_name: "unproven", response })
             }
@@ -186,23 +190,12 @@ impl CoordinatorState {
         let headers = response.headers_mut();
         let kind = if is_lines { "application/x-ndjson" } else { "application/json" };
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-        if let Ok(recipient) = HeaderValue::from_str(&self.recipient.0) {
+        if let Ok(recipient) = HeaderValue::from_str(&self.admission.recipient().0) {
             headers.insert(RECIPIENT_HEADER, recipient);
         }
         if let Some(Ok(header)) = header.map(|header| HeaderValue::from_str(&header)) {
             headers.insert(ANSWER_HEADER, header);
         }
         response
-    }
-}
-
-/// Returns a connection's place. `None`: the displaced connection did not end in time.
-async fn place_of(
-    place: Option<OwnedSemaphorePermit>,
-    places: Arc<Semaphore>,
-) -> Option<OwnedSemaphorePermit> {
-    match place {
-        Some(place) => Some(place),
-        None => timeout(DISPLACE_MAX, places.acquire_owned()).await.ok()?.ok(),
     }
 }

@@ -3,18 +3,21 @@
 //! `verbs3-preload` defines what a job is and does. Writes of jobs carry the leadership's fencing
 //! token, so a deposed leader changes no job.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::CacheTierClient;
 use verbs3_preload::metrics::PreloadMetrics;
-use verbs3_preload::{JobStore, JobStoreError, PreloadEngine, PreloadMountTable, PreloadOptions};
+use verbs3_preload::{
+    JobStore, JobStoreError, ObjectAdmin, PreloadEngine, PreloadMountTable, PreloadOptions,
+};
 
-use crate::coordinator_state::CoordinatorState;
+use crate::leadership::ClusterLeadership;
 use crate::store::{ClusterStoreError, EntryPrecondition, FencingToken, SharedClusterStore};
 
 /// Prefix of the keys of jobs.
@@ -75,12 +78,48 @@ fn job_store_error(error: ClusterStoreError) -> JobStoreError {
     }
 }
 
-impl CoordinatorState {
+/// Jobs and objects of one coordinator: the engine while it leads, and the object administration.
+pub(crate) struct LeaderPreload {
+    leadership: Arc<ClusterLeadership>,
+    store: SharedClusterStore,
+    engine: Mutex<Option<Arc<PreloadEngine>>>,
+    /// Available whichever coordinator leads.
+    objects: OnceLock<ObjectAdmin>,
+    stop: CancellationToken,
+}
+
+impl LeaderPreload {
+    /// Begins with neither; see [`LeaderPreload::offer_objects`] and [`LeaderPreload::run_jobs`].
+    pub(crate) fn new(
+        leadership: Arc<ClusterLeadership>,
+        store: SharedClusterStore,
+        stop: CancellationToken,
+    ) -> Self {
+        let (engine, objects) = (Mutex::default(), OnceLock::new());
+        Self { leadership, store, engine, objects, stop }
+    }
+
+    /// Returns the engine that runs the jobs. `None`: this coordinator does not lead, or runs none.
+    pub(crate) fn current_engine(&self) -> Option<Arc<PreloadEngine>> {
+        self.engine.lock().clone()
+    }
+
+    /// Returns the object administration. `None`: none was offered.
+    pub(crate) fn object_admin(&self) -> Option<&ObjectAdmin> {
+        self.objects.get()
+    }
+
+    /// Makes the object administration available.
+    pub(crate) fn offer_objects(&self, preload: &PreloadSetup) {
+        let objects = ObjectAdmin::new(preload.tier.clone(), preload.mounts.clone());
+        let _ = self.objects.set(objects);
+    }
+
     /// Runs jobs whenever this coordinator leads, until it stops.
-    pub(crate) async fn run_preload_jobs(self: Arc<Self>, preload: PreloadSetup) {
-        let mut news = self.news.subscribe();
+    pub(crate) async fn run_jobs(self: Arc<Self>, preload: PreloadSetup) {
+        let mut news = self.leadership.subscribe_news();
         loop {
-            match self.current_fence() {
+            match self.leadership.current_fence() {
                 Some((fence, lost)) => self.lead_jobs(&preload, fence, lost).await,
                 None => {
                     let changed = self.stop.run_until_cancelled(news.changed()).await;
@@ -93,13 +132,6 @@ impl CoordinatorState {
                 return;
             }
         }
-    }
-
-    fn current_fence(&self) -> Option<(FencingToken, CancellationToken)> {
-        let leading = self.leading.lock();
-        let leadership =
-            &leading.as_ref().filter(|leading| !leading.leadership.is_lost())?.leadership;
-        Some((leadership.fencing_token().clone(), leadership.lost.clone()))
     }
 
     async fn lead_jobs(
@@ -126,10 +158,10 @@ impl CoordinatorState {
             }
             None => return,
         };
-        *self.preloading.engine.lock() = Some(engine.clone());
-        let mut news = self.news.subscribe();
+        *self.engine.lock() = Some(engine.clone());
+        let mut news = self.leadership.subscribe_news();
         let deposed = async {
-            while self.current_fence().is_some_and(|(now, _)| now == fence) {
+            while self.leadership.current_fence().is_some_and(|(now, _)| now == fence) {
                 if news.changed().await.is_err() {
                     return;
                 }
@@ -141,7 +173,7 @@ impl CoordinatorState {
                 () = self.stop.cancelled() => {}
                 () = deposed => {}
             }
-            *self.preloading.engine.lock() = None;
+            *self.engine.lock() = None;
             engine.request_stop();
         };
         let running = engine.clone().run();
@@ -151,7 +183,7 @@ impl CoordinatorState {
             // The engine ends by itself only if another leader owns its store. This coordinator is
             // about to learn that.
             () = &mut running => {
-                *self.preloading.engine.lock() = None;
+                *self.engine.lock() = None;
                 let _ = self.stop.run_until_cancelled(sleep(PAUSE)).await;
             }
         }

@@ -2,14 +2,16 @@
 #![forbid(unsafe_code)]
 
 mod activity_board;
+mod activity_reports;
 mod cluster_claim;
 mod console_access;
 mod coordinator;
-mod coordinator_state;
+mod coordinator_options;
 pub mod hot_block_table;
 mod http;
-mod leader_loop;
 mod leader_preload;
+mod leadership;
+mod map_publication;
 pub mod membership;
 pub mod metrics;
 mod published_map;
@@ -25,7 +27,7 @@ pub use console_access::{
     ConsoleRole, ConsoleUsers, ConsoleUsersError, PasswordHashFlaw, make_user_entry,
 };
 pub use coordinator::{CoordinatorError, CoordinatorServer};
-pub use coordinator_state::CoordinatorOptions;
+pub use coordinator_options::CoordinatorOptions;
 pub use leader_preload::PreloadSetup;
 pub use settings::{
     CoordinatorConsoleSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,

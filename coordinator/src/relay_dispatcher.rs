@@ -9,7 +9,7 @@ use tokio::sync::{Notify, oneshot};
 use verbs3_coordinator_client::api::{HeardWord, RelayedWord};
 use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, TenantNotice, WorkerId};
 
-use crate::metrics::CoordinatorMetrics;
+use crate::metrics::{CoordinatorMetrics, RelayResult};
 use crate::relay_queues::{RelayQueueFull, RelayQueues};
 use crate::settings::CoordinatorSettings;
 
@@ -107,6 +107,23 @@ impl RelayDispatcher {
             Ok(Err(_)) => None,
             Err(_) => Some(NoticeRelayOutcome::Silent),
         }
+    }
+
+    /// Counts what became of a notice that was to be relayed.
+    pub(crate) fn count_outcome(&self, relayed: &NoticeRelayOutcome) {
+        self.metrics.relays[relay_outcome(relayed)].inc();
+    }
+}
+
+fn relay_outcome(relayed: &NoticeRelayOutcome) -> RelayResult {
+    match relayed {
+        NoticeRelayOutcome::Heard(NoticeAnswer::Done) => RelayResult::Done,
+        NoticeRelayOutcome::Heard(NoticeAnswer::Unleased) => RelayResult::Unleased,
+        NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_)) => RelayResult::Refused,
+        NoticeRelayOutcome::Silent => RelayResult::Silent,
+        NoticeRelayOutcome::NoLease => RelayResult::NoLease,
+        NoticeRelayOutcome::OtherEpoch(_) => RelayResult::OtherMap,
+        NoticeRelayOutcome::Full => RelayResult::Full,
     }
 }
 

@@ -4,21 +4,23 @@
 use futures::FutureExt;
 use http::StatusCode;
 use verbs3_certificates::NodeRole;
-use verbs3_coordinator_client::api::{ActivityRole, ActivityWish, NodeActivity};
+use verbs3_coordinator_client::api::{ActivityRole, NodeActivity};
 
+use super::api_context::ApiContext;
 use super::caller::RequestCaller;
+use super::leader_refusal::redirect_to_leader;
 use super::request::CoordinatorRequest;
 use super::response::{CoordinatorResponse, HandlerResult, forbidden_response, malformed_response};
 use super::route::Route;
 use crate::activity_board::ReportRefusal;
-use crate::coordinator_state::CoordinatorState;
 
 /// Longest report. Lists that are longer than they may be take memory before they are cut.
 const REPORT_BYTES_MAX: usize = 64 << 10;
 
 pub(super) fn activity_routes() -> Vec<Route> {
-    let route =
-        Route::post("activity", "/v1/activity", |state, asked| state.take_activity(asked).boxed());
+    let route = Route::post("activity", "/v1/activity", |context, asked| {
+        take_activity(context, asked).boxed()
+    });
     vec![
         route
             .asked_by(&[NodeRole::Gateway, NodeRole::Worker])
@@ -28,52 +30,40 @@ pub(super) fn activity_routes() -> Vec<Route> {
             .summary("What a gateway or worker has done since its start, for the console")
             .takes_message("api::NodeActivity")
             .answers_message("When the next report is wanted", "api::ActivityWish"),
-        Route::get("activity_wish", "/v1/activity", |state, _| state.say_wish().boxed())
+        Route::get("activity_wish", "/v1/activity", |context, _| say_wish(context).boxed())
             .asked_by(&[NodeRole::Gateway, NodeRole::Worker])
             .summary("Whether reports for the console are wanted, and how often")
             .answers_message("How often they are wanted", "api::ActivityWish"),
     ]
 }
 
-impl CoordinatorState {
-    async fn take_activity(&self, asked: &CoordinatorRequest) -> HandlerResult {
-        if asked.body.len() > REPORT_BYTES_MAX {
-            let reason = format!("a report is longer than {REPORT_BYTES_MAX} bytes");
-            return Err(malformed_response(StatusCode::PAYLOAD_TOO_LARGE, reason));
-        }
-        let report: NodeActivity = asked.parse_body()?;
-        if let Some(why) = refusal_of_role(&asked.caller, &report) {
-            return Err(forbidden_response(why));
-        }
-        if !self.is_leader() {
-            return Err(self.not_leader().await);
-        }
-        if self.console.is_some() {
-            let certificate = certificate_name(&asked.caller);
-            let taken = self.activity.lock().record_report(&certificate, report, self.clock.now());
-            match taken {
-                // Its first answer may have been lost.
-                Ok(()) | Err(ReportRefusal::Old) => {}
-                Err(error) => {
-                    return Err(malformed_response(StatusCode::BAD_REQUEST, error.to_string()));
-                }
-            }
-        }
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &self.activity_wish()))
+async fn take_activity(context: &ApiContext, asked: &CoordinatorRequest) -> HandlerResult {
+    if asked.body.len() > REPORT_BYTES_MAX {
+        let reason = format!("a report is longer than {REPORT_BYTES_MAX} bytes");
+        return Err(malformed_response(StatusCode::PAYLOAD_TOO_LARGE, reason));
     }
+    let report: NodeActivity = asked.parse_body()?;
+    if let Some(why) = refusal_of_role(&asked.caller, &report) {
+        return Err(forbidden_response(why));
+    }
+    if !context.leadership.is_leader() {
+        return Err(redirect_to_leader(&context.leadership).await);
+    }
+    match context.activity.record_report(&certificate_name(&asked.caller), report) {
+        // Its first answer may have been lost.
+        Ok(()) | Err(ReportRefusal::Old) => {}
+        Err(error) => {
+            return Err(malformed_response(StatusCode::BAD_REQUEST, error.to_string()));
+        }
+    }
+    Ok(CoordinatorResponse::from_json(StatusCode::OK, &context.activity.report_wish()))
+}
 
-    async fn say_wish(&self) -> HandlerResult {
-        if !self.is_leader() {
-            return Err(self.not_leader().await);
-        }
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &self.activity_wish()))
+async fn say_wish(context: &ApiContext) -> HandlerResult {
+    if !context.leadership.is_leader() {
+        return Err(redirect_to_leader(&context.leadership).await);
     }
-
-    fn activity_wish(&self) -> ActivityWish {
-        let every =
-            self.console.as_ref().map(|console| console.settings.report_every.0.as_millis());
-        ActivityWish { every_ms: every.map_or(0, |ms| u64::try_from(ms).unwrap_or(u64::MAX)) }
-    }
+    Ok(CoordinatorResponse::from_json(StatusCode::OK, &context.activity.report_wish()))
 }
 
 /// Returns the name that a caller has proved to have; empty: it has no certificate.

@@ -9,13 +9,14 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use verbs3_coordinator_client::VerifiedProof;
 use verbs3_coordinator_client::api::{
     CoordinatorRefusal, CoordinatorRefusalKind, REQUEST_BYTES_MAX,
 };
 use verbs3_coordinator_client::proof::{
-    ProofError, ProvenRequestHead, REQUEST_HEADER, wall_clock_ms,
+    ClusterSecret, ProofError, ProofRecipient, ProvenRequestHead, REQUEST_HEADER, ReplayGuard,
+    wall_clock_ms,
 };
+use verbs3_coordinator_client::{ClusterSecrets, VerifiedProof};
 use verbs3_doors::WaitingGuest;
 
 use super::caller::RequestCaller;
@@ -23,7 +24,7 @@ use super::object_routes::NOTIFICATIONS;
 use super::request::{CoordinatorRequest, query_text};
 use super::response::{CoordinatorResponse, malformed_response};
 use super::routes::find_route;
-use crate::coordinator_state::CoordinatorState;
+use crate::metrics::CoordinatorMetrics;
 
 const BODY_READ_MAX: Duration = Duration::from_secs(10);
 
@@ -70,7 +71,38 @@ impl UnprovenConnection {
     }
 }
 
-impl CoordinatorState {
+/// What proofs are held against.
+pub(crate) struct RequestAdmission {
+    secrets: ClusterSecrets,
+    /// Token that stores show when they send notifications. `None`: they need the proof, too.
+    notification_token: Option<ClusterSecret>,
+    /// Name of this run of this coordinator; proofs are addressed to it.
+    recipient: ProofRecipient,
+    seen: ReplayGuard,
+    metrics: CoordinatorMetrics,
+}
+
+impl RequestAdmission {
+    pub(crate) fn new(
+        secrets: ClusterSecrets,
+        notification_token: Option<ClusterSecret>,
+        clock_skew: Duration,
+        metrics: CoordinatorMetrics,
+    ) -> Self {
+        Self {
+            secrets,
+            notification_token,
+            recipient: ProofRecipient::draw_random(),
+            seen: ReplayGuard::new(clock_skew),
+            metrics,
+        }
+    }
+
+    /// Returns the name that proofs are addressed to.
+    pub(super) fn recipient(&self) -> &ProofRecipient {
+        &self.recipient
+    }
+
     /// Verifies a request. Reads its body last, and only for peers that know the secret or the
     /// token.
     pub(super) async fn verify_request(
@@ -90,7 +122,6 @@ impl CoordinatorState {
         let said = ProvenRequestHead { method: head.method.as_str(), path_and_query };
         let header = head.headers.get(REQUEST_HEADER).and_then(|header| header.to_str().ok());
         let verified = self
-            .options
             .secrets
             .check_request(said, header)
             .map_err(|error| UnverifiedRequest::unproven(self.unproven_response(error)))?;
@@ -162,8 +193,7 @@ impl CoordinatorState {
     /// else.
     fn is_let_in(&self, head: &request::Parts) -> bool {
         let is_notification = head.method == Method::POST && head.uri.path() == NOTIFICATIONS;
-        let Some(token) = self.options.notification_token.as_ref().filter(|_| is_notification)
-        else {
+        let Some(token) = self.notification_token.as_ref().filter(|_| is_notification) else {
             return false;
         };
         let header =

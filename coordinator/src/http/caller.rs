@@ -1,5 +1,5 @@
-//! Who asks: a node by its certificate, or whoever knows the cluster's secret. Owns the beginning of
-//! a connection, plain or over TLS. What a node may ask stands in its route ([`route_access`]).
+//! Who asks: a node by its certificate, or whoever knows the cluster's secret. Owns the beginning
+//! of a connection, plain or over TLS. What a node may ask stands in its route ([`route_access`]).
 //!
 //! [`route_access`]: super::route_access
 
@@ -12,7 +12,6 @@ use verbs3_certificates::{ClientDemand, NodeName, NodeNameError, NodeRole};
 use verbs3_coordinator_client::CoordinatorTls;
 
 use crate::console_access::ConsoleRole;
-use crate::coordinator_state::CoordinatorState;
 
 /// First byte of a TLS connection: a handshake record. No method of HTTP begins with it.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -71,7 +70,19 @@ pub(super) enum ConnectionBeginError {
     Name(#[from] NodeNameError),
 }
 
-impl CoordinatorState {
+/// How connections begin: plain, or with a handshake.
+pub(crate) struct CallerHandshake {
+    /// `None`: all are plain.
+    tls: Option<CoordinatorTls>,
+    /// Whether a caller over TLS needs a certificate.
+    demand: ClientDemand,
+}
+
+impl CallerHandshake {
+    pub(crate) fn new(tls: Option<CoordinatorTls>, demand: ClientDemand) -> Self {
+        Self { tls, demand }
+    }
+
     /// Finds out how a connection speaks, and shakes hands where it speaks TLS. Has no deadline of
     /// its own.
     pub(super) async fn begin_connection(
@@ -82,7 +93,7 @@ impl CoordinatorState {
             stream: Either::Left(stream),
             caller: RequestCaller::Secret,
         };
-        let Some(CoordinatorTls { certificates, plain_allowed }) = &self.options.tls else {
+        let Some(CoordinatorTls { certificates, plain_allowed }) = &self.tls else {
             return Ok(plain(stream));
         };
         let mut first = [0];
@@ -94,11 +105,8 @@ impl CoordinatorState {
                 Err(ConnectionBeginError::Plain)
             };
         }
-        // Stores have a token in place of a certificate, and browsers a session.
-        let is_optional = self.options.notification_token.is_some() || self.console.is_some();
-        let demand = if is_optional { ClientDemand::Optional } else { ClientDemand::Required };
         let stream = certificates
-            .tls_acceptor(demand)
+            .tls_acceptor(self.demand)
             .accept(stream)
             .await
             .map_err(ConnectionBeginError::Handshake)?;

@@ -7,60 +7,62 @@ use verbs3_coordinator_client::api::{ClusterView, PreloadView, UnfinishedJob, Wo
 use verbs3_preload::JobsOverview;
 use verbs3_preload::api::{JobState, JobView};
 
+use super::api_context::{ApiContext, ApiOptions};
+use super::leader_refusal::redirect_to_leader;
 use super::response::{CoordinatorResponse, HandlerResult};
 use super::route::Route;
-use crate::coordinator_state::CoordinatorState;
 
 pub(super) fn cluster_routes() -> Vec<Route> {
     vec![
-        Route::get("cluster", "/v1/cluster", |state, _| state.cluster_view().boxed())
+        Route::get("cluster", "/v1/cluster", |context, _| show_cluster(context).boxed())
             .summary("Whether the cluster is well")
             .answers::<ClusterView>(StatusCode::OK, "The cluster"),
-        Route::get("workers", "/v1/workers", |state, _| state.workers_view().boxed())
+        Route::get("workers", "/v1/workers", |context, _| show_workers(context).boxed())
             .summary("All workers")
             .answers::<Vec<WorkerView>>(StatusCode::OK, "The workers"),
     ]
 }
 
-impl CoordinatorState {
-    async fn cluster_view(&self) -> HandlerResult {
-        match self.build_cluster_view().await {
-            Some(view) => Ok(CoordinatorResponse::from_json(StatusCode::OK, &view)),
-            None => Err(self.not_leader().await),
-        }
+async fn show_cluster(context: &ApiContext) -> HandlerResult {
+    match build_cluster_view(context).await {
+        Some(view) => Ok(CoordinatorResponse::from_json(StatusCode::OK, &view)),
+        None => Err(redirect_to_leader(&context.leadership).await),
     }
+}
 
-    /// Returns the cluster as the leader sees it. `None`: this coordinator does not lead.
-    pub(super) async fn build_cluster_view(&self) -> Option<ClusterView> {
-        let slots = self.published.count_owned_slots().await;
-        let options = &self.options;
-        let preload = self
-            .preload_engine()
-            .map(|engine| preload_view(engine.jobs_overview()))
-            .unwrap_or_default();
-        self.with_leader_state(|leading, now| ClusterView {
-            hot: leading.hot.hot_view(),
-            preload,
-            ..leading.cluster.build_cluster_view(&options.name, &options.advertise, &slots, now)
-        })
-    }
+/// Returns the cluster as the leader sees it. `None`: this coordinator does not lead.
+pub(super) async fn build_cluster_view(context: &ApiContext) -> Option<ClusterView> {
+    let slots = context.maps.published.count_owned_slots().await;
+    let ApiOptions { cluster_name, advertise, .. } = &context.options;
+    let preload = context
+        .preload
+        .current_engine()
+        .map(|engine| preload_view(engine.jobs_overview()))
+        .unwrap_or_default();
+    context.leadership.with_leader_state(|leading, now| ClusterView {
+        hot: leading.hot.hot_view(),
+        preload,
+        ..leading.cluster.build_cluster_view(cluster_name, advertise, &slots, now)
+    })
+}
 
-    async fn workers_view(&self) -> HandlerResult {
-        let workers = self.leader_workers().await?;
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &workers))
-    }
+async fn show_workers(context: &ApiContext) -> HandlerResult {
+    let workers = build_worker_views(context).await?;
+    Ok(CoordinatorResponse::from_json(StatusCode::OK, &workers))
+}
 
-    /// Returns the workers as the leader sees them. Fails where this coordinator does not lead.
-    pub(super) async fn leader_workers(&self) -> Result<Vec<WorkerView>, CoordinatorResponse> {
-        let slots = self.published.count_owned_slots().await;
-        let options = &self.options;
-        let workers = self.as_leader(|cluster, now| {
-            cluster.build_cluster_view(&options.name, &options.advertise, &slots, now).workers
-        });
-        match workers {
-            Some(workers) => Ok(workers),
-            None => Err(self.not_leader().await),
-        }
+/// Returns the workers as the leader sees them. Fails where this coordinator does not lead.
+pub(super) async fn build_worker_views(
+    context: &ApiContext,
+) -> Result<Vec<WorkerView>, CoordinatorResponse> {
+    let slots = context.maps.published.count_owned_slots().await;
+    let ApiOptions { cluster_name, advertise, .. } = &context.options;
+    let workers = context.leadership.as_leader(|cluster, now| {
+        cluster.build_cluster_view(cluster_name, advertise, &slots, now).workers
+    });
+    match workers {
+        Some(workers) => Ok(workers),
+        None => Err(redirect_to_leader(&context.leadership).await),
     }
 }
 

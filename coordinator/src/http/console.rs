@@ -1,6 +1,6 @@
-//! The console: pages of the coordinator for people, below `/console`. Owns how a browser is answered;
-//! [`crate::console_access`] knows who is signed in, and [`pages`] draws. Changes go through the API's own routes, which hold the rights
-//! and write the audit log.
+//! The console: pages of the coordinator for people, below `/console`. Owns how a browser is
+//! answered; [`crate::console_access`] knows who is signed in, and [`pages`] draws. Changes go
+//! through the API's own routes, which hold the rights and write the audit log.
 
 mod browser;
 mod form;
@@ -18,10 +18,12 @@ use std::time::Duration;
 use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::admission::UnprovenConnection;
+use super::api_context::ApiContext;
 use crate::console_access::{Console, SessionUse, SignedInUser};
-use crate::coordinator_state::CoordinatorState;
+use crate::metrics::CoordinatorMetrics;
 use browser::{ConsoleCookie, ConsoleResponse, is_foreign_form};
 
 /// Time between two looks at what has ended: sessions, and processes that report.
@@ -63,33 +65,39 @@ pub(super) fn is_console_path(path: &str) -> bool {
     path == "/console" || path.starts_with("/console/")
 }
 
-impl CoordinatorState {
+/// The console as browsers see it.
+pub(crate) struct ConsoleSite {
+    pub(crate) console: Console,
+    /// What pages show, and where changes are asked for.
+    pub(crate) context: Arc<ApiContext>,
+    pub(crate) metrics: CoordinatorMetrics,
+}
+
+impl ConsoleSite {
     /// Ends sessions whose time is over or whose user's entry has changed, until the coordinator
     /// stops. May be cancelled at any time.
-    pub(crate) async fn watch_console(self: Arc<Self>) {
-        let Some(console) = &self.console else { return };
-        while self.stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            console.sessions.lock().end_stale(&console.users, Instant::now());
-            self.count_sessions(console);
-            let reporting = self.activity.lock().reporter_count(self.clock.now());
+    pub(crate) async fn watch_console(self: Arc<Self>, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+            self.console.sessions.lock().end_stale(&self.console.users, Instant::now());
+            self.count_sessions();
+            let reporting = self.context.activity.reporter_count();
             self.metrics.activity_reporters.set(reporting as i64);
         }
     }
 
-    fn count_sessions(&self, console: &Console) {
-        let sessions = console.sessions.lock().session_count();
+    fn count_sessions(&self) {
+        let sessions = self.console.sessions.lock().session_count();
         self.metrics.console_sessions.set(sessions as i64);
     }
 
     /// Answers a request to the console. Bodies are read only of users, and of sign-in forms.
     pub(super) async fn answer_console(
         &self,
-        console: &Console,
         request: Request<Incoming>,
         origin: ConsoleOrigin,
         door: &UnprovenConnection,
     ) -> ConsoleResponse {
-        if !console.settings.plain && !origin.is_private() {
+        if !self.console.settings.plain && !origin.is_private() {
             let text = "The console is shown over TLS, or on its own host, alone.";
             return ConsoleResponse::from_sentence(StatusCode::FORBIDDEN, text);
         }
@@ -123,9 +131,9 @@ impl CoordinatorState {
                     include_str!("console/console.js"),
                 );
             }
-            (false, "/console/sign-in") => return self.show_sign_in(console, origin, None),
+            (false, "/console/sign-in") => return self.show_sign_in(origin, None),
             (true, "/console/sign-in") => {
-                let answer = self.sign_in(console, &head.headers, body, origin).await;
+                let answer = self.sign_in(&head.headers, body, origin).await;
                 if answer.status == StatusCode::SEE_OTHER {
                     door.let_in();
                 }
@@ -133,10 +141,10 @@ impl CoordinatorState {
             }
             _ => {}
         }
-        match console.find_user(&head.headers, origin.is_tls) {
+        match self.console.find_user(&head.headers, origin.is_tls) {
             Some(user) => {
                 door.let_in();
-                self.answer_user(console, &user, head, body, origin).await
+                self.answer_user(&user, head, body, origin).await
             }
             None if is_post || is_part(&head.headers) => {
                 ConsoleResponse::from_sentence(StatusCode::UNAUTHORIZED, "Sign in again.")

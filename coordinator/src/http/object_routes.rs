@@ -14,13 +14,14 @@ use verbs3_preload::api::{
 };
 use verbs3_preload::{BucketNotification, NotificationError, ObjectAdmin, ObjectError};
 
-use super::preload_routes::{begins_job, preload_refusal};
+use super::api_context::ApiContext;
+use super::preload_routes::{begin_job, begins_job, preload_refusal, require_engine};
 use super::request::CoordinatorRequest;
 use super::response::{
     CoordinatorResponse, HandlerResult, malformed_response, unavailable_response,
 };
 use super::route::Route;
-use crate::coordinator_state::CoordinatorState;
+use crate::leader_preload::LeaderPreload;
 
 /// Path of notifications. Stores show a token there instead of a proof.
 pub(super) const NOTIFICATIONS: &str = "/v1/notifications";
@@ -35,23 +36,23 @@ enum ObjectPageAction {
 
 pub(super) fn object_routes() -> Vec<Route> {
     vec![
-        begins_job(Route::post("evict", "/v1/evict", |state, asked| {
-            state.tend_job(ObjectPageAction::Evict, asked).boxed()
+        begins_job(Route::post("evict", "/v1/evict", |context, asked| {
+            tend_job(context, ObjectPageAction::Evict, asked).boxed()
         }))
         .summary("Give up pages at the workers that own their blocks, pinned or not; a job")
         .takes_as(selection_schema),
-        begins_job(Route::post("pin", "/v1/pin", |state, asked| {
-            state.tend_job(ObjectPageAction::Pin, asked).boxed()
+        begins_job(Route::post("pin", "/v1/pin", |context, asked| {
+            tend_job(context, ObjectPageAction::Pin, asked).boxed()
         }))
         .summary("Load pages onto disk and keep them there; a job")
         .takes_as(pins_schema),
-        begins_job(Route::post("unpin", "/v1/unpin", |state, asked| {
-            state.tend_job(ObjectPageAction::Unpin, asked).boxed()
+        begins_job(Route::post("unpin", "/v1/unpin", |context, asked| {
+            tend_job(context, ObjectPageAction::Unpin, asked).boxed()
         }))
         .summary("Pinned pages may be given up again; a job")
         .takes_as(selection_schema),
-        Route::post("invalidate", "/v1/invalidate", |state, asked| {
-            state.invalidate_objects(asked).boxed()
+        Route::post("invalidate", "/v1/invalidate", |context, asked| {
+            invalidate_objects(&context.preload, asked).boxed()
         })
         .summary(
             "Have the UFS asked before anything else is answered of these objects: every read \
@@ -59,8 +60,8 @@ pub(super) fn object_routes() -> Vec<Route> {
         )
         .takes::<InvalidationRequest>()
         .answers::<InvalidationSummary>(StatusCode::OK, "Done"),
-        Route::post("notifications", NOTIFICATIONS, |state, asked| {
-            state.accept_notification(asked).boxed()
+        Route::post("notifications", NOTIFICATIONS, |context, asked| {
+            accept_notification(context, asked).boxed()
         })
         .summary("A bucket notification: what it names is invalidated")
         .in_query::<String>(
@@ -71,8 +72,8 @@ pub(super) fn object_routes() -> Vec<Route> {
         .takes::<BucketNotification>()
         .answers::<NotificationSummary>(StatusCode::OK, "What was done")
         .refuses(StatusCode::CONFLICT, "A job of this name is there"),
-        Route::get("objects", "/v1/objects/{bucket}/{*key}", |state, asked| {
-            state.show_object(asked).boxed()
+        Route::get("objects", "/v1/objects/{bucket}/{*key}", |context, asked| {
+            show_object(&context.preload, asked).boxed()
         })
         .summary(
             "Where an object is: its blocks, who owns them, which of these have them, in which \
@@ -120,79 +121,81 @@ fn name_selection(
     Schema::new_ref(format!("#/components/schemas/{name}"))
 }
 
-impl CoordinatorState {
-    async fn tend_job(&self, act: ObjectPageAction, asked: &CoordinatorRequest) -> HandlerResult {
-        let PreloadSelection { id, paths, prefixes, manifest, ttl } = asked.parse_body()?;
-        let wrong = |reason| Err(malformed_response(StatusCode::BAD_REQUEST, reason));
-        let spec = PreloadJobSpec { id, paths, prefixes, manifest, ..PreloadJobSpec::default() };
-        let spec = match (act, ttl) {
-            (ObjectPageAction::Pin, Some(_)) => {
-                PreloadJobSpec { tier: PreloadTier::Disk, pin_ttl: ttl, ..spec }
-            }
-            (ObjectPageAction::Pin, None) => {
-                return wrong("ttl is missing: the seconds for which pages are kept");
-            }
-            (_, Some(_)) => return wrong("only pins have a ttl; leave it out"),
-            (ObjectPageAction::Evict, None) => {
-                PreloadJobSpec { action: PreloadJobAction::Evict, ..spec }
-            }
-            (ObjectPageAction::Unpin, None) => {
-                PreloadJobSpec { action: PreloadJobAction::Unpin, ..spec }
-            }
-        };
-        self.begin_job(spec).await
-    }
-
-    async fn invalidate_objects(&self, asked: &CoordinatorRequest) -> HandlerResult {
-        let invalidation: InvalidationRequest = asked.parse_body()?;
-        let done = self.require_objects()?.invalidate_objects(&invalidation).await;
-        done.map_err(|error| object_refusal(&error))?;
-        let invalidated = invalidation.paths.len() + invalidation.prefixes.len();
-        let summary = InvalidationSummary { invalidated: invalidated as u64 };
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &summary))
-    }
-
-    async fn accept_notification(&self, asked: &CoordinatorRequest) -> HandlerResult {
-        let said: BucketNotification = asked.parse_body()?;
-        let objects = self.require_objects()?;
-        let wrong = |reason: &str| malformed_response(StatusCode::BAD_REQUEST, reason);
-        let ufs = asked.query_text("ufs");
-        let warm = match asked.query_text("warm").as_deref() {
-            None | Some("false") => false,
-            Some("true") => true,
-            Some(_) => return Err(wrong("warm is true or false")),
-        };
-        let applied = objects.apply_notification(&said, ufs.as_deref()).await;
-        let (mut notified, job) = applied.map_err(|error| match error {
-            NotificationError::Object(error) => object_refusal(&error),
-            NotificationError::Empty | NotificationError::Record(_) => wrong(&error.to_string()),
-        })?;
-        if let Some(job) = job.filter(|_| warm) {
-            let created = self.require_engine().await?.create_job(job).await;
-            let (view, _) = created.map_err(|error| preload_refusal(&error))?;
-            notified.job = Some(view.id);
+async fn tend_job(
+    context: &ApiContext,
+    act: ObjectPageAction,
+    asked: &CoordinatorRequest,
+) -> HandlerResult {
+    let PreloadSelection { id, paths, prefixes, manifest, ttl } = asked.parse_body()?;
+    let wrong = |reason| Err(malformed_response(StatusCode::BAD_REQUEST, reason));
+    let spec = PreloadJobSpec { id, paths, prefixes, manifest, ..PreloadJobSpec::default() };
+    let spec = match (act, ttl) {
+        (ObjectPageAction::Pin, Some(_)) => {
+            PreloadJobSpec { tier: PreloadTier::Disk, pin_ttl: ttl, ..spec }
         }
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &notified))
-    }
+        (ObjectPageAction::Pin, None) => {
+            return wrong("ttl is missing: the seconds for which pages are kept");
+        }
+        (_, Some(_)) => return wrong("only pins have a ttl; leave it out"),
+        (ObjectPageAction::Evict, None) => {
+            PreloadJobSpec { action: PreloadJobAction::Evict, ..spec }
+        }
+        (ObjectPageAction::Unpin, None) => {
+            PreloadJobSpec { action: PreloadJobAction::Unpin, ..spec }
+        }
+    };
+    begin_job(context, spec).await
+}
 
-    async fn show_object(&self, asked: &CoordinatorRequest) -> HandlerResult {
-        let objects = self.require_objects()?;
-        let first_block = asked.query_number("first_block")?.map_or(Ok(0), u32::try_from);
-        let first_block = first_block.map_err(|_| {
-            malformed_response(StatusCode::BAD_REQUEST, "first_block is a number below 2^32")
-        })?;
-        let path = format!("s3://{}/{}", asked.path_value("bucket"), asked.path_value("key"));
-        let view = objects.locate_object(&path, first_block).await;
-        let view = view.map_err(|error| object_refusal(&error))?;
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
-    }
+async fn invalidate_objects(preload: &LeaderPreload, asked: &CoordinatorRequest) -> HandlerResult {
+    let invalidation: InvalidationRequest = asked.parse_body()?;
+    let done = require_objects(preload)?.invalidate_objects(&invalidation).await;
+    done.map_err(|error| object_refusal(&error))?;
+    let invalidated = invalidation.paths.len() + invalidation.prefixes.len();
+    let summary = InvalidationSummary { invalidated: invalidated as u64 };
+    Ok(CoordinatorResponse::from_json(StatusCode::OK, &summary))
+}
 
-    fn require_objects(&self) -> Result<&ObjectAdmin, CoordinatorResponse> {
-        let reason = "this coordinator knows no objects: it needs [[ufs]] and [[mount]] in its \
-            configuration";
-        let missing = || unavailable_response(StatusCode::SERVICE_UNAVAILABLE, reason);
-        self.preloading.objects.get().ok_or_else(missing)
+async fn accept_notification(context: &ApiContext, asked: &CoordinatorRequest) -> HandlerResult {
+    let said: BucketNotification = asked.parse_body()?;
+    let objects = require_objects(&context.preload)?;
+    let wrong = |reason: &str| malformed_response(StatusCode::BAD_REQUEST, reason);
+    let ufs = asked.query_text("ufs");
+    let warm = match asked.query_text("warm").as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(wrong("warm is true or false")),
+    };
+    let applied = objects.apply_notification(&said, ufs.as_deref()).await;
+    let (mut notified, job) = applied.map_err(|error| match error {
+        NotificationError::Object(error) => object_refusal(&error),
+        NotificationError::Empty | NotificationError::Record(_) => wrong(&error.to_string()),
+    })?;
+    if let Some(job) = job.filter(|_| warm) {
+        let created = require_engine(context).await?.create_job(job).await;
+        let (view, _) = created.map_err(|error| preload_refusal(&error))?;
+        notified.job = Some(view.id);
     }
+    Ok(CoordinatorResponse::from_json(StatusCode::OK, &notified))
+}
+
+async fn show_object(preload: &LeaderPreload, asked: &CoordinatorRequest) -> HandlerResult {
+    let objects = require_objects(preload)?;
+    let first_block = asked.query_number("first_block")?.map_or(Ok(0), u32::try_from);
+    let first_block = first_block.map_err(|_| {
+        malformed_response(StatusCode::BAD_REQUEST, "first_block is a number below 2^32")
+    })?;
+    let path = format!("s3://{}/{}", asked.path_value("bucket"), asked.path_value("key"));
+    let view = objects.locate_object(&path, first_block).await;
+    let view = view.map_err(|error| object_refusal(&error))?;
+    Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
+}
+
+fn require_objects(preload: &LeaderPreload) -> Result<&ObjectAdmin, CoordinatorResponse> {
+    let reason = "this coordinator knows no objects: it needs [[ufs]] and [[mount]] in its \
+        configuration";
+    let missing = || unavailable_response(StatusCode::SERVICE_UNAVAILABLE, reason);
+    preload.object_admin().ok_or_else(missing)
 }
 
 fn object_refusal(error: &ObjectError) -> CoordinatorResponse {

@@ -17,6 +17,8 @@ use verbs3_preload::{
     PreloadEngine, PreloadEngineError,
 };
 
+use super::api_context::ApiContext;
+use super::leader_refusal::redirect_to_leader;
 use super::proven_lines::ProvenLine;
 use super::request::CoordinatorRequest;
 use super::response::{
@@ -24,7 +26,6 @@ use super::response::{
     unavailable_response,
 };
 use super::route::Route;
-use crate::coordinator_state::CoordinatorState;
 
 /// How often a job's progress is checked, and after which time a line is sent without a change.
 const LINE_EVERY: Duration = Duration::from_millis(500);
@@ -36,11 +37,11 @@ const OWNER: &str = "Name of the identity on whose behalf a gateway asks: its jo
 pub(super) fn preload_routes() -> Vec<Route> {
     let id = "Name of the job";
     vec![
-        begins_job(Route::post("preload_create", "/v1/preload", |state, asked| {
+        begins_job(Route::post("preload_create", "/v1/preload", |context, asked| {
             async {
                 match asked_owner(asked) {
-                    Some(owner) => state.begin_owned_job(asked.parse_body()?, owner).await,
-                    None => state.begin_job(asked.parse_body()?).await,
+                    Some(owner) => begin_owned_job(context, asked.parse_body()?, owner).await,
+                    None => begin_job(context, asked.parse_body()?).await,
                 }
             }
             .boxed()
@@ -57,43 +58,43 @@ pub(super) fn preload_routes() -> Vec<Route> {
             })
         })
         .in_query::<String>("owner", OWNER),
-        Route::get("preload_list", "/v1/preload", |state, asked| state.list_jobs(asked).boxed())
-            .of_owners()
-            .summary("The jobs, newest first, a page at a time")
-            .in_query_as(
-                "limit",
-                "Jobs of this page, at most; fewer come where they are long",
-                |_| {
-                    json_schema!({
-                        "type": "integer", "minimum": 1,
-                        "maximum": PAGE_JOBS_MAX, "default": PAGE_JOBS_MAX,
-                    })
-                },
-            )
-            .in_query_as("after", "`next` of the page before", |_| {
-                let pattern = "^[0-9]{1,16}[.][A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$";
-                json_schema!({ "type": "string", "pattern": pattern })
+        Route::get("preload_list", "/v1/preload", |context, asked| {
+            list_jobs(context, asked).boxed()
+        })
+        .of_owners()
+        .summary("The jobs, newest first, a page at a time")
+        .in_query_as("limit", "Jobs of this page, at most; fewer come where they are long", |_| {
+            json_schema!({
+                "type": "integer", "minimum": 1,
+                "maximum": PAGE_JOBS_MAX, "default": PAGE_JOBS_MAX,
             })
-            .in_query::<String>("owner", OWNER)
-            .answers::<JobsPage>(StatusCode::OK, "The jobs"),
-        Route::get("preload_get", "/v1/preload/{id}", |state, asked| state.get_job(asked).boxed())
-            .of_owners()
-            .summary("One job")
-            .in_path("id", id)
-            .in_query::<u64>("news", "Wait until the job's `news` is another number")
-            .in_query::<u64>("wait_ms", "but no longer than this")
-            .in_query::<String>("owner", OWNER)
-            .answers::<JobView>(StatusCode::OK, "The job"),
-        Route::delete("preload_end", "/v1/preload/{id}", |state, asked| {
-            state.end_job(asked).boxed()
+        })
+        .in_query_as("after", "`next` of the page before", |_| {
+            let pattern = "^[0-9]{1,16}[.][A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$";
+            json_schema!({ "type": "string", "pattern": pattern })
+        })
+        .in_query::<String>("owner", OWNER)
+        .answers::<JobsPage>(StatusCode::OK, "The jobs"),
+        Route::get("preload_get", "/v1/preload/{id}", |context, asked| {
+            get_job(context, asked).boxed()
+        })
+        .of_owners()
+        .summary("One job")
+        .in_path("id", id)
+        .in_query::<u64>("news", "Wait until the job's `news` is another number")
+        .in_query::<u64>("wait_ms", "but no longer than this")
+        .in_query::<String>("owner", OWNER)
+        .answers::<JobView>(StatusCode::OK, "The job"),
+        Route::delete("preload_end", "/v1/preload/{id}", |context, asked| {
+            end_job(context, asked).boxed()
         })
         .of_owners()
         .summary("End a job; one that is over stays as it is")
         .in_path("id", id)
         .in_query::<String>("owner", OWNER)
         .answers::<JobView>(StatusCode::OK, "The job"),
-        Route::get("preload_progress", "/v1/preload/{id}/progress", |state, asked| {
-            state.follow_job(asked).boxed()
+        Route::get("preload_progress", "/v1/preload/{id}/progress", |context, asked| {
+            follow_job(context, asked).boxed()
         })
         .of_owners()
         .summary(
@@ -130,90 +131,94 @@ pub(super) fn begins_job(route: Route) -> Route {
         .refuses(StatusCode::TOO_MANY_REQUESTS, "The owner has as many jobs as one may have")
 }
 
-impl CoordinatorState {
-    /// Begins an operator's job.
-    pub(super) async fn begin_job(&self, spec: PreloadJobSpec) -> HandlerResult {
-        answer_created(self.require_engine().await?.create_job(spec).await)
-    }
+/// Begins an operator's job.
+pub(super) async fn begin_job(context: &ApiContext, spec: PreloadJobSpec) -> HandlerResult {
+    answer_created(require_engine(context).await?.create_job(spec).await)
+}
 
-    async fn begin_owned_job(&self, job: OwnedPreloadJob, owner: JobOwner) -> HandlerResult {
-        if let Some(why) = operators_part(&job.job) {
-            return Err(forbidden_response(why));
-        }
-        answer_created(self.require_engine().await?.create_owned_job(job, owner).await)
+async fn begin_owned_job(
+    context: &ApiContext,
+    job: OwnedPreloadJob,
+    owner: JobOwner,
+) -> HandlerResult {
+    if let Some(why) = operators_part(&job.job) {
+        return Err(forbidden_response(why));
     }
+    answer_created(require_engine(context).await?.create_owned_job(job, owner).await)
+}
 
-    async fn list_jobs(&self, asked: &CoordinatorRequest) -> HandlerResult {
-        let limit = page_limit(asked)?;
-        let after = page_token(asked)?;
-        let page = self.require_engine().await?.jobs_page(
-            asked_owner(asked).as_ref(),
-            after.as_ref(),
-            limit,
-        );
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &page))
-    }
+async fn list_jobs(context: &ApiContext, asked: &CoordinatorRequest) -> HandlerResult {
+    let limit = page_limit(asked)?;
+    let after = page_token(asked)?;
+    let page = require_engine(context).await?.jobs_page(
+        asked_owner(asked).as_ref(),
+        after.as_ref(),
+        limit,
+    );
+    Ok(CoordinatorResponse::from_json(StatusCode::OK, &page))
+}
 
-    async fn get_job(&self, asked: &CoordinatorRequest) -> HandlerResult {
-        let news = asked.query_number("news")?;
-        let wait = self.clamp_wait(asked.query_number("wait_ms")?);
-        let engine = self.require_engine().await?;
-        require_own_job(&engine, asked)?;
-        let view = engine.get(asked.path_value("id"), news, wait).await;
-        let view = view.map_err(|error| preload_refusal(&error))?;
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
-    }
+async fn get_job(context: &ApiContext, asked: &CoordinatorRequest) -> HandlerResult {
+    let news = asked.query_number("news")?;
+    let wait = context.clamp_wait(asked.query_number("wait_ms")?);
+    let engine = require_engine(context).await?;
+    require_own_job(&engine, asked)?;
+    let view = engine.get(asked.path_value("id"), news, wait).await;
+    let view = view.map_err(|error| preload_refusal(&error))?;
+    Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
+}
 
-    async fn end_job(&self, asked: &CoordinatorRequest) -> HandlerResult {
-        let engine = self.require_engine().await?;
-        require_own_job(&engine, asked)?;
-        let id = asked.path_value("id");
-        tracing::info!(job = id, "a preload job is to end");
-        let view = engine.end_job(id).await.map_err(|error| preload_refusal(&error))?;
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
-    }
+async fn end_job(context: &ApiContext, asked: &CoordinatorRequest) -> HandlerResult {
+    let engine = require_engine(context).await?;
+    require_own_job(&engine, asked)?;
+    let id = asked.path_value("id");
+    tracing::info!(job = id, "a preload job is to end");
+    let view = engine.end_job(id).await.map_err(|error| preload_refusal(&error))?;
+    Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
+}
 
-    /// Streams the job as a line now and after each change, until the job is over.
-    async fn follow_job(&self, asked: &CoordinatorRequest) -> HandlerResult {
-        let engine = self.require_engine().await?;
-        require_own_job(&engine, asked)?;
-        let id = asked.path_value("id").to_owned();
-        let known = engine.get(&id, None, Duration::ZERO).await;
-        known.map_err(|error| preload_refusal(&error))?;
-        // The end of the connection, or of the leadership, ends the stream.
-        let views =
-            stream::unfold((engine, id, None, false), |(engine, id, before, over)| async move {
-                if over {
+/// Streams the job as a line now and after each change, until the job is over.
+async fn follow_job(context: &ApiContext, asked: &CoordinatorRequest) -> HandlerResult {
+    let engine = require_engine(context).await?;
+    require_own_job(&engine, asked)?;
+    let id = asked.path_value("id").to_owned();
+    let known = engine.get(&id, None, Duration::ZERO).await;
+    known.map_err(|error| preload_refusal(&error))?;
+    // The end of the connection, or of the leadership, ends the stream.
+    let views =
+        stream::unfold((engine, id, None, false), |(engine, id, before, over)| async move {
+            if over {
+                return None;
+            }
+            let mut view = engine.get(&id, None, Duration::ZERO).await.ok()?;
+            let began = Instant::now();
+            while before.as_ref() == Some(&view) && began.elapsed() < LINE_AT_LEAST_EVERY {
+                if engine.is_stopped() {
+                    // Another coordinator has the news.
                     return None;
                 }
-                let mut view = engine.get(&id, None, Duration::ZERO).await.ok()?;
-                let began = Instant::now();
-                while before.as_ref() == Some(&view) && began.elapsed() < LINE_AT_LEAST_EVERY {
-                    if engine.is_stopped() {
-                        // Another coordinator has the news.
-                        return None;
-                    }
-                    view = engine.get(&id, Some(view.news), LINE_EVERY).await.ok()?;
-                }
-                let line = Bytes::from(serde_json::to_vec(&view).unwrap_or_default());
-                let over = view.state.is_over();
-                Some((line, (engine, id, Some(view), over)))
-            });
-        Ok(CoordinatorResponse::from_lines(views.boxed()))
-    }
+                view = engine.get(&id, Some(view.news), LINE_EVERY).await.ok()?;
+            }
+            let line = Bytes::from(serde_json::to_vec(&view).unwrap_or_default());
+            let over = view.state.is_over();
+            Some((line, (engine, id, Some(view), over)))
+        });
+    Ok(CoordinatorResponse::from_lines(views.boxed()))
+}
 
-    /// Returns the engine that runs the jobs, or refuses the request.
-    pub(super) async fn require_engine(&self) -> Result<Arc<PreloadEngine>, CoordinatorResponse> {
-        if let Some(engine) = self.preload_engine() {
-            return Ok(engine);
-        }
-        if !self.is_leader() {
-            return Err(self.not_leader().await);
-        }
-        let reason = "this coordinator runs no preload jobs yet, or none at all: it needs [[ufs]], \
-            [[mount]] and workers in its configuration";
-        Err(unavailable_response(StatusCode::SERVICE_UNAVAILABLE, reason))
+/// Returns the engine that runs the jobs, or refuses the request.
+pub(super) async fn require_engine(
+    context: &ApiContext,
+) -> Result<Arc<PreloadEngine>, CoordinatorResponse> {
+    if let Some(engine) = context.preload.current_engine() {
+        return Ok(engine);
     }
+    if !context.leadership.is_leader() {
+        return Err(redirect_to_leader(&context.leadership).await);
+    }
+    let reason = "this coordinator runs no preload jobs yet, or none at all: it needs [[ufs]], \
+        [[mount]] and workers in its configuration";
+    Err(unavailable_response(StatusCode::SERVICE_UNAVAILABLE, reason))
 }
 
 fn answer_created(created: Result<(JobView, bool), PreloadEngineError>) -> HandlerResult {

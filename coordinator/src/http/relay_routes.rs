@@ -10,13 +10,14 @@ use futures::FutureExt;
 use http::StatusCode;
 use verbs3_certificates::NodeRole;
 use verbs3_coordinator_client::api::RelayRequest;
-use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, TenantNotice, WorkerId};
+use verbs3_protocol::{NoticeRelayOutcome, TenantNotice, WorkerId};
 
+use super::api_context::ApiContext;
+use super::leader_refusal::redirect_to_leader;
 use super::request::CoordinatorRequest;
 use super::response::{CoordinatorResponse, HandlerResult, malformed_response};
 use super::route::Route;
-use crate::coordinator_state::CoordinatorState;
-use crate::metrics::RelayResult;
+use crate::relay_dispatcher::RelayDispatcher;
 
 /// Most keys of one notice: as many as S3 allows in a batch delete, and a gateway sends in one
 /// message.
@@ -24,8 +25,8 @@ const KEYS_MAX: usize = 1000;
 
 pub(super) fn relay_routes() -> Vec<Route> {
     vec![
-        Route::post("relay", "/v1/workers/{id}/relay", |state, asked| {
-            state.relay_to_worker(asked).boxed()
+        Route::post("relay", "/v1/workers/{id}/relay", |context, asked| {
+            relay_to_worker(context, asked).boxed()
         })
         .asked_by(&[NodeRole::Gateway])
         .unaudited()
@@ -39,54 +40,41 @@ pub(super) fn relay_routes() -> Vec<Route> {
     ]
 }
 
-impl CoordinatorState {
-    async fn relay_to_worker(&self, asked: &CoordinatorRequest) -> HandlerResult {
-        let RelayRequest { notice, wait_ms } = asked.parse_body()?;
-        let keys = notice.word.notice_keys().len();
-        if keys == 0 || keys > KEYS_MAX {
-            return Err(malformed_response(
-                StatusCode::BAD_REQUEST,
-                format!("{keys} keys in one word; name 1 to {KEYS_MAX}"),
-            ));
-        }
-        let id = WorkerId(asked.path_value("id").to_owned());
-        let wait = self.clamp_wait(Some(wait_ms));
-        let epoch = notice.word.map_epoch();
-        let refused = self.as_leader(|cluster, now| cluster.relay_refusal(&id, epoch, now));
-        let relayed = match refused {
-            Some(Some(why)) => Some(why),
-            Some(None) => self.relay_word(&id, notice, wait).await,
-            None => None,
-        };
-        let Some(relayed) = relayed else { return Err(self.not_leader().await) };
-        self.metrics.relays[relay_outcome(&relayed)].inc();
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &relayed))
+async fn relay_to_worker(context: &ApiContext, asked: &CoordinatorRequest) -> HandlerResult {
+    let RelayRequest { notice, wait_ms } = asked.parse_body()?;
+    let keys = notice.word.notice_keys().len();
+    if keys == 0 || keys > KEYS_MAX {
+        return Err(malformed_response(
+            StatusCode::BAD_REQUEST,
+            format!("{keys} keys in one word; name 1 to {KEYS_MAX}"),
+        ));
     }
-
-    async fn relay_word(
-        &self,
-        id: &WorkerId,
-        notice: TenantNotice,
-        wait: Duration,
-    ) -> Option<NoticeRelayOutcome> {
-        let (write, epoch) = (notice.word.write(), notice.word.map_epoch());
-        let relayed = self.desk.dispatch_word(id, notice, wait).await;
-        tracing::debug!(
-            worker = %id, ?write, epoch = epoch.0, ?relayed,
-            "a writer's word was relayed"
-        );
-        relayed
-    }
+    let id = WorkerId(asked.path_value("id").to_owned());
+    let wait = context.clamp_wait(Some(wait_ms));
+    let epoch = notice.word.map_epoch();
+    let refused =
+        context.leadership.as_leader(|cluster, now| cluster.relay_refusal(&id, epoch, now));
+    let relayed = match refused {
+        Some(Some(why)) => Some(why),
+        Some(None) => relay_word(&context.relays, &id, notice, wait).await,
+        None => None,
+    };
+    let Some(relayed) = relayed else { return Err(redirect_to_leader(&context.leadership).await) };
+    context.relays.count_outcome(&relayed);
+    Ok(CoordinatorResponse::from_json(StatusCode::OK, &relayed))
 }
 
-fn relay_outcome(relayed: &NoticeRelayOutcome) -> RelayResult {
-    match relayed {
-        NoticeRelayOutcome::Heard(NoticeAnswer::Done) => RelayResult::Done,
-        NoticeRelayOutcome::Heard(NoticeAnswer::Unleased) => RelayResult::Unleased,
-        NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_)) => RelayResult::Refused,
-        NoticeRelayOutcome::Silent => RelayResult::Silent,
-        NoticeRelayOutcome::NoLease => RelayResult::NoLease,
-        NoticeRelayOutcome::OtherEpoch(_) => RelayResult::OtherMap,
-        NoticeRelayOutcome::Full => RelayResult::Full,
-    }
+async fn relay_word(
+    relays: &RelayDispatcher,
+    id: &WorkerId,
+    notice: TenantNotice,
+    wait: Duration,
+) -> Option<NoticeRelayOutcome> {
+    let (write, epoch) = (notice.word.write(), notice.word.map_epoch());
+    let relayed = relays.dispatch_word(id, notice, wait).await;
+    tracing::debug!(
+        worker = %id, ?write, epoch = epoch.0, ?relayed,
+        "a writer's word was relayed"
+    );
+    relayed
 }

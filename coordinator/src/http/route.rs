@@ -8,13 +8,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use verbs3_certificates::NodeRole;
 use verbs3_coordinator_client::api::{CoordinatorRefusal, PREFIX};
 
+use super::api_context::ApiContext;
 use super::request::{CoordinatorRequest, PathValue};
 use super::response::HandlerResult;
-use crate::coordinator_state::CoordinatorState;
 
 /// Answers a request.
 pub(super) type RouteHandler =
-    for<'a> fn(&'a CoordinatorState, &'a CoordinatorRequest) -> BoxFuture<'a, HandlerResult>;
+    for<'a> fn(&'a ApiContext, &'a CoordinatorRequest) -> BoxFuture<'a, HandlerResult>;
 
 /// Describes the content of a body.
 pub(super) type SchemaSource = Box<dyn Fn(&mut SchemaGenerator) -> Schema + Send + Sync>;

@@ -7,6 +7,7 @@ use http::{Method, StatusCode};
 use verbs3_certificates::NodeRole;
 
 use super::activity_routes::activity_routes;
+use super::api_context::ApiContext;
 use super::audit::AuditedRequest;
 use super::cluster_routes::cluster_routes;
 use super::map_routes::map_routes;
@@ -19,7 +20,6 @@ use super::response::{CoordinatorResponse, forbidden_response, malformed_respons
 use super::route::Route;
 use super::route_access::find_refusal;
 use super::worker_routes::worker_routes;
-use crate::coordinator_state::CoordinatorState;
 
 /// The API. Every coordinator answers reads of the map; the leader answers everything else.
 pub(super) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
@@ -61,22 +61,24 @@ pub(super) struct RoutedResponse {
     pub(super) response: CoordinatorResponse,
 }
 
-impl CoordinatorState {
-    pub(super) async fn route_request(&self, mut asked: CoordinatorRequest) -> RoutedResponse {
-        let Some(FoundRoute { route, path_values }) = find_route(&asked.method, &asked.path) else {
-            let reason = format!("no {} {} here", asked.method, asked.path);
-            let response = malformed_response(StatusCode::NOT_FOUND, reason);
-            return RoutedResponse { route_name: "unknown", response };
-        };
-        asked.path_values = path_values;
-        let audited = AuditedRequest::begin(route, &asked);
-        let response = match find_refusal(route, &asked) {
-            Some(why) => forbidden_response(why),
-            None => (route.handler)(self, &asked).await.unwrap_or_else(|refusal| refusal),
-        };
-        audited.conclude(&response);
-        RoutedResponse { route_name: route.name, response }
-    }
+/// Answers a request by its route, if its caller may ask that.
+pub(super) async fn route_request(
+    context: &ApiContext,
+    mut asked: CoordinatorRequest,
+) -> RoutedResponse {
+    let Some(FoundRoute { route, path_values }) = find_route(&asked.method, &asked.path) else {
+        let reason = format!("no {} {} here", asked.method, asked.path);
+        let response = malformed_response(StatusCode::NOT_FOUND, reason);
+        return RoutedResponse { route_name: "unknown", response };
+    };
+    asked.path_values = path_values;
+    let audited = AuditedRequest::begin(route, &asked);
+    let response = match find_refusal(route, &asked) {
+        Some(why) => forbidden_response(why),
+        None => (route.handler)(context, &asked).await.unwrap_or_else(|refusal| refusal),
+    };
+    audited.conclude(&response);
+    RoutedResponse { route_name: route.name, response }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Signing in. A stranger's form is short, tries are few, and the answer does not say whether a name
-//! is known.
+//! Signing in. A stranger's form is short, tries are few, and the answer does not say whether a
+//! name is known.
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, StatusCode};
@@ -8,14 +8,13 @@ use sha2::Sha256;
 use tokio::time::Instant;
 use verbs3_coordinator_client::proof::wall_clock_ms;
 
-use super::ConsoleOrigin;
 use super::browser::{ConsoleCookie, ConsoleResponse};
 use super::form::{ConsoleForm, STRANGER_FORM_BYTES_MAX};
 use super::pages::{PageContent, PageFrame, draw_sign_in};
+use super::{ConsoleOrigin, ConsoleSite};
 use crate::console_access::{
     Console, NAME_BYTES_MAX, PASSWORD_BYTES_MAX, SignInTry, SignedInUser, random_token,
 };
-use crate::coordinator_state::CoordinatorState;
 use crate::http::audit::AUDIT_TARGET;
 
 /// How long a sign-in form is good for, in seconds.
@@ -50,16 +49,15 @@ fn now_seconds() -> u64 {
     wall_clock_ms() / 1000
 }
 
-impl CoordinatorState {
+impl ConsoleSite {
     pub(super) fn show_sign_in(
         &self,
-        console: &Console,
         origin: ConsoleOrigin,
         refusal: Option<(StatusCode, &str)>,
     ) -> ConsoleResponse {
         let nonce = random_token();
         let (status, text) = refusal.map_or((StatusCode::OK, None), |(s, text)| (s, Some(text)));
-        let still = Some(draw_sign_in(&console.make_ticket(&nonce), text));
+        let still = Some(draw_sign_in(&self.console.make_ticket(&nonce), text));
         // Strangers are not told the cluster's name.
         let frame = PageFrame { cluster: "", title: "Sign in", tab: None, user: None };
         let page = frame.draw_page(PageContent { live: None, still });
@@ -69,12 +67,12 @@ impl CoordinatorState {
 
     pub(super) async fn sign_in(
         &self,
-        console: &Console,
         headers: &HeaderMap,
         body: Incoming,
         origin: ConsoleOrigin,
     ) -> ConsoleResponse {
-        let refuse = |status, text: &str| self.show_sign_in(console, origin, Some((status, text)));
+        let console = &self.console;
+        let refuse = |status, text: &str| self.show_sign_in(origin, Some((status, text)));
         let late = "Too many tries. Wait a little, then try again.";
         // Before anything is read.
         let tried = console.limits.lock().take_address_try(origin.address, Instant::now());
@@ -125,7 +123,7 @@ impl CoordinatorState {
             }
             sessions.begin_session(name, known, Instant::now())
         };
-        self.count_sessions(console);
+        self.count_sessions();
         ConsoleResponse::see_other("/console")
             .with_cookie(ConsoleCookie::Session.set_text(&token, origin.is_tls))
             .with_cookie(ConsoleCookie::Form.set_text("", origin.is_tls))
@@ -134,15 +132,14 @@ impl CoordinatorState {
     /// Ends the session of a user.
     pub(super) fn sign_out(
         &self,
-        console: &Console,
         user: &SignedInUser,
         headers: &HeaderMap,
         origin: ConsoleOrigin,
     ) -> ConsoleResponse {
         if let Some(token) = ConsoleCookie::Session.read_from(headers, origin.is_tls) {
-            console.sessions.lock().end_session(token);
+            self.console.sessions.lock().end_session(token);
         }
-        self.count_sessions(console);
+        self.count_sessions();
         tracing::info!(
             target: AUDIT_TARGET, who = %format_args!("console/{}", user.name),
             action = "console_sign_out", address = %origin.address, "signed out"

@@ -15,12 +15,12 @@ use super::pages::{
     draw_jobs, draw_nodes, draw_notice, draw_object, draw_object_form, draw_overview,
     draw_stop_form, draw_tenants, job_path,
 };
-use super::{ConsoleOrigin, is_part};
-use crate::console_access::{Console, SignedInUser};
-use crate::coordinator_state::CoordinatorState;
+use super::{ConsoleOrigin, ConsoleSite, is_part};
+use crate::console_access::SignedInUser;
 use crate::http::caller::RequestCaller;
 use crate::http::request::CoordinatorRequest;
 use crate::http::response::CoordinatorResponse;
+use crate::http::routes::route_request;
 
 /// A page before its frame.
 struct UserPage {
@@ -44,10 +44,9 @@ fn time_text(now_ms: u64) -> String {
     format!("As of {hours:02}:{minutes:02}:{:02} UTC.", seconds % 60)
 }
 
-impl CoordinatorState {
+impl ConsoleSite {
     pub(super) async fn answer_user(
         &self,
-        console: &Console,
         user: &SignedInUser,
         head: request::Parts,
         body: Incoming,
@@ -70,7 +69,7 @@ impl CoordinatorState {
                 return ConsoleResponse::from_sentence(StatusCode::FORBIDDEN, text);
             }
             if path == "/console/sign-out" {
-                return self.sign_out(console, user, &head.headers, origin);
+                return self.sign_out(user, &head.headers, origin);
             }
             return self.change_as_user(user, path, &form).await;
         }
@@ -93,7 +92,7 @@ impl CoordinatorState {
                 })
                 .await
             }
-            "/console/object" => self.object_page(console, head.uri.query()).await,
+            "/console/object" => self.object_page(head.uri.query()).await,
             _ => self.job_page(user, path).await,
         };
         let as_of = time_text(wall_clock_ms());
@@ -109,7 +108,7 @@ impl CoordinatorState {
 
     fn frame_page(&self, user: &SignedInUser, page: UserPage) -> ConsoleResponse {
         let UserPage { title, tab, content, status } = page;
-        let cluster = &self.options.name;
+        let cluster = &self.context.options.cluster_name;
         let frame = PageFrame { cluster, title: &title, tab: Some(tab), user: Some(user) };
         ConsoleResponse::from_page(status, frame.draw_page(content))
     }
@@ -132,11 +131,11 @@ impl CoordinatorState {
     async fn job_page(&self, user: &SignedInUser, path: &str) -> UserPage {
         let id = path.strip_prefix("/console/jobs/").map(|id| percent_decode_str(id));
         let id = id.map(|id| id.decode_utf8_lossy().into_owned());
-        if id.is_some() && !self.is_leader() {
+        if id.is_some() && !self.context.leadership.is_leader() {
             let live = draw_notice(&self.name_leader().await);
             return UserPage::new("Job", PageTab::Jobs, Some(live), None);
         }
-        let job = match (id, self.preload_engine()) {
+        let job = match (id, self.context.preload.current_engine()) {
             (Some(id), Some(engine)) => engine.get(&id, None, std::time::Duration::ZERO).await.ok(),
             _ => None,
         };
@@ -158,7 +157,7 @@ impl CoordinatorState {
         }
     }
 
-    async fn object_page(&self, console: &Console, query: Option<&str>) -> UserPage {
+    async fn object_page(&self, query: Option<&str>) -> UserPage {
         let form = ConsoleForm::parse_fields(query.unwrap_or_default().as_bytes());
         let form = form.unwrap_or_default();
         let path = form.field("path").unwrap_or_default();
@@ -171,11 +170,11 @@ impl CoordinatorState {
         if path.is_empty() {
             return page(None, None);
         }
-        let Some(objects) = self.preloading.objects.get() else {
+        let Some(objects) = self.context.preload.object_admin() else {
             let why = "This coordinator knows no objects: it needs [[ufs]] and [[mount]].";
             return page(Some(why), None);
         };
-        let Ok(_lookup) = console.lookups.try_acquire() else {
+        let Ok(_lookup) = self.console.lookups.try_acquire() else {
             return page(Some("Others look objects up. Try again in a moment."), None);
         };
         match objects.locate_object(path, first_block).await {
@@ -200,7 +199,7 @@ impl CoordinatorState {
             path_values: Vec::new(),
             caller: RequestCaller::ConsoleUser { name: user.name.clone(), role: user.role },
         };
-        self.route_request(asked).await.response
+        route_request(&self.context, asked).await.response
     }
 
     async fn change_as_user(

@@ -84,7 +84,7 @@ impl Worker {
     }
 }
 
-struct World {
+struct ChaosWorld {
     now: LeaseInstant,
     /// Document as the store has it.
     document: ClusterDocument,
@@ -106,7 +106,7 @@ struct World {
     lost: Vec<Lost>,
 }
 
-impl World {
+impl ChaosWorld {
     fn new() -> Self {
         let document = ClusterDocument::new(Epoch(100), 2);
         let cluster =
@@ -432,7 +432,7 @@ proptest! {
     fn no_history_breaks_a_promise_of_the_membership(
         events in events()
     ) {
-        let mut world = World::new();
+        let mut world = ChaosWorld::new();
         for event in &events {
             world.apply(event)?;
             world.check()?;
@@ -450,7 +450,7 @@ fn histories_have_maps_leases_and_relayed_writes() {
     let (mut maps, mut steps, mut leases, mut relayed, mut known) = (0, 0, 0, 0, 0);
     for _ in 0..100 {
         let events = events().new_tree(&mut runner).unwrap().current();
-        let mut world = World::new();
+        let mut world = ChaosWorld::new();
         for event in &events {
             world.apply(event).unwrap();
             leases += world

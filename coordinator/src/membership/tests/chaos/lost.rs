@@ -87,7 +87,7 @@ pub(super) struct Lost {
     told: String,
 }
 
-impl World {
+impl ChaosWorld {
     /// A writer announces a write, gets permission to go on, and is never heard of again.
     pub(super) fn lose(&mut self, worker: usize, key: usize) {
         let process = &self.workers[worker];
@@ -144,7 +144,7 @@ fn histories_have_lost_writes_whose_homes_move() {
     let (mut all, mut moved) = (0, 0);
     for _ in 0..100 {
         let events = events().new_tree(&mut runner).unwrap().current();
-        let mut world = World::new();
+        let mut world = ChaosWorld::new();
         for event in &events {
             world.apply(event).unwrap();
             let answering = world.answering();

@@ -221,7 +221,7 @@ pub(super) fn hear_all(
     words.into_iter().map(hear).collect()
 }
 
-impl World {
+impl ChaosWorld {
     pub(super) fn relays(term: u64) -> RelayQueues<Asker> {
         let settings = CoordinatorSettings {
             relays_max: 8,

@@ -1,12 +1,13 @@
-//! Refuses what only the leader answers, and names the leader.
+//! Knows the leader's name for those who ask a coordinator that does not lead. Asks the store, and
+//! keeps its answer for a moment.
 
 use std::time::Duration;
 
-use http::StatusCode;
+use tokio::sync::Mutex;
 use verbs3_coordinator_client::api::{CoordinatorRefusal, CoordinatorRefusalKind};
+use verbs3_coordinator_client::lease_clock::{LeaseInstant, SharedLeaseClock};
 
-use super::response::CoordinatorResponse;
-use crate::coordinator_state::CoordinatorState;
+use crate::store::SharedClusterStore;
 
 /// How long the leader's name is cached before the store is asked again.
 const HINT_FOR: Duration = Duration::from_millis(300);
@@ -14,10 +15,31 @@ const HINT_FOR: Duration = Duration::from_millis(300);
 /// reason.
 const HINT_WITHIN: Duration = Duration::from_millis(500);
 
-impl CoordinatorState {
-    /// Refuses a request because another coordinator leads, or none.
-    pub(super) async fn not_leader(&self) -> CoordinatorResponse {
-        let mut hint = self.hint.lock().await;
+/// Last answer about the leader: when it was asked, and who leads or why that is unknown.
+type CachedLeaderHint = (LeaseInstant, Result<Option<String>, String>);
+
+/// The leader's name, as the store has it.
+pub(super) struct LeaderHint {
+    store: SharedClusterStore,
+    clock: SharedLeaseClock,
+    /// Name that this coordinator itself has as a leader.
+    advertise: String,
+    /// Held while the store is asked, so that others wait for its answer.
+    cached: Mutex<Option<CachedLeaderHint>>,
+}
+
+impl LeaderHint {
+    pub(super) fn new(
+        store: SharedClusterStore,
+        clock: SharedLeaseClock,
+        advertise: String,
+    ) -> Self {
+        Self { store, clock, advertise, cached: Mutex::default() }
+    }
+
+    /// Says that another coordinator leads, or none, and names the leader if that is known.
+    pub(super) async fn explain_refusal(&self) -> CoordinatorRefusal {
+        let mut hint = self.cached.lock().await;
         let now = self.clock.now();
         let found = match &*hint {
             Some((asked, found)) if now.saturating_duration_since(*asked) < HINT_FOR => {
@@ -37,21 +59,15 @@ impl CoordinatorState {
         };
         // The leader is not known, or not certain. The client can only ask here again.
         let (leader, reason) = match found {
-            Ok(Some(leader)) if leader != self.options.advertise => {
+            Ok(Some(leader)) if leader != self.advertise => {
                 (Some(leader), "another coordinator leads".to_owned())
             }
             Ok(_) => (None, "no coordinator leads at this moment".to_owned()),
             Err(reason) => (None, format!("no coordinator leads: {reason}")),
         };
-        let refused = CoordinatorRefusal {
+        CoordinatorRefusal {
             leader,
             ..CoordinatorRefusal::new(CoordinatorRefusalKind::NotLeader, reason)
-        };
-        CoordinatorResponse::from_refusal(StatusCode::MISDIRECTED_REQUEST, &refused)
-    }
-
-    /// Bounds how long a request may wait for news.
-    pub(super) fn clamp_wait(&self, wait_ms: Option<u64>) -> Duration {
-        Duration::from_millis(wait_ms.unwrap_or_default()).min(self.options.settings.wait_max.0)
+        }
     }
 }
