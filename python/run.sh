@@ -23,10 +23,8 @@ export PYO3_PYTHON=$VENV/bin/python
   cargo fmt --check
   cargo clippy --release --locked -- -D warnings
 )
-rm -rf -- "$PYTHON_DIR/wheels" "$PYTHON_DIR/site" "$PYTHON_DIR/not-proven"
-"$VENV/bin/maturin" build --release --locked --manifest-path "$HERE/Cargo.toml" --out "$PYTHON_DIR/wheels" --compatibility linux
-# A folder of its own: the environment is shared, and the package is this build's.
-"$VENV/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$PYTHON_DIR/site" "$PYTHON_DIR"/wheels/*.whl
+rm -rf -- "$PYTHON_DIR/not-proven"
+"$ROOT/tests/testbed/wheel.sh" "$PYTHON_DIR"
 
 # The chroot that has torch gets the gateway as well: clients sign the path of its socket, which is another one there.
 JOB=$PYTHON_DIR/with-torch

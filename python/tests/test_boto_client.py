@@ -140,3 +140,22 @@ def test_without_a_socket_it_is_plain_boto3_and_says_so_once(gateway, objects):
         warnings.simplefilter("error")
         verbs3.client("s3", socket=path, **boto_arguments(gateway))
     assert plain.get_object(Bucket=BUCKET, Key="small")["Body"].read() == objects["small"]
+
+
+def test_a_client_that_is_made_before_the_gateway_becomes_fast(gateway, objects, monkeypatch):
+    from verbs3 import _boto_client
+
+    gateway.stop()
+    try:
+        _boto_client._noticed.clear()
+        with pytest.warns(UserWarning, match="over HTTP"):
+            early = verbs3.client("s3", socket=gateway.socket, **boto_arguments(gateway))
+        with pytest.raises(verbs3.LendingError):
+            early.verbs3.reader.read(BUCKET, "small")
+    finally:
+        gateway.start()
+    read = lambda: early.get_object(Bucket=BUCKET, Key="small")["Body"].read()  # noqa: E731 # asked again
+    assert read() == objects["small"] and early.verbs3.fast == 0, "it looks again, but not at once"
+    monkeypatch.setattr(early.verbs3._connection, "_retry_at", 0.0)
+    assert read() == objects["small"] and early.verbs3.fast == 1
+    assert bytes(early.verbs3.reader.read(BUCKET, "small")) == objects["small"]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import os
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -50,6 +51,8 @@ _POSITIONS = (
     "aws_session_token",
     "config",
 )
+# How long reads go over HTTP before they look for the gateway again.
+RETRY_SECONDS = 30.0
 _notice = ProcessLock()
 _noticed: set[str] = set()
 
@@ -58,8 +61,9 @@ def client(service_name: str, *args: Any, **kwargs: Any) -> Any:
     """Returns a boto3 client of `service_name`; for `"s3"`, its reads go by lent memory.
 
     Takes what `boto3.client` takes, and `socket`, `memory`, `reads_max` (see `connect`), and
-    `session`, a boto3 session. Without a gateway's socket it is a plain boto3 client over HTTP, and
-    says so once.
+    `session`, a boto3 session. Without a gateway's socket it reads over HTTP, says so once, and looks
+    for the socket again every half a minute. Without a key that proves something to the gateway it is
+    a plain boto3 client.
 
     >>> import os, verbs3
     >>> s3 = verbs3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
@@ -77,9 +81,12 @@ def client(service_name: str, *args: Any, **kwargs: Any) -> Any:
     if service_name == "s3":
         lend = LendingTerms(find_socket(socket), bytes_of(memory), reads_max)
         try:
-            attach_reads(made, connect_client(made, key_of(session, args, kwargs), lend))
-        except (_native.LendingError, ValueError) as error:
+            key = key_of(session, args, kwargs)
+        except ValueError as error:
             say_once(lend.socket, f"verbs3 reads over HTTP: {error}")
+        else:
+            facts = ClientFacts.of_client(made)
+            attach_reads(made, LateConnection(lambda: connect_client(facts, key, lend)), lend.socket)
     return made
 
 
@@ -99,24 +106,65 @@ class LendingTerms:
     reads_max: int
 
 
-def connect_client(made: Any, key: Credentials, lend: LendingTerms) -> _native.NativeClient:
+@dataclass(frozen=True)
+class ClientFacts:
+    """What a connection takes from a boto3 client, which it may outlive."""
+
+    region: str | None
+    read_timeout: float | None
+
+    @classmethod
+    def of_client(cls, made: Any) -> ClientFacts:
+        return cls(made.meta.region_name, made.meta.config.read_timeout)
+
+
+def connect_client(facts: ClientFacts, key: Credentials, lend: LendingTerms) -> _native.NativeClient:
     """Lends memory for the reads of a boto3 client."""
     return _native.NativeClient(
         lend.socket,
         key.access_key,
         key.secret_key,
-        region=find_region(made.meta.region_name),
+        region=find_region(facts.region),
         memory_bytes=lend.memory_bytes,
         reads_max=lend.reads_max,
         # HTTP is there meanwhile.
         reconnect_for=0.0,
-        read_for=made.meta.config.read_timeout or float("inf"),
+        read_for=facts.read_timeout or float("inf"),
     )
 
 
-def attach_reads(made: Any, native: _native.NativeClient) -> None:
-    """Sends a boto3 client's reads by lent memory from now on."""
-    fast = LentReads(native, urlsplit(made.meta.endpoint_url).netloc)
+class LateConnection:
+    """Lent memory that is there once the gateway is: at the first look, or at a later one."""
+
+    def __init__(self, connect: Callable[[], _native.NativeClient]):
+        self._connect = connect
+        self._lock = ProcessLock()
+        self._native: _native.NativeClient | None = None
+        self._retry_at = 0.0
+        self.error: _native.LendingError | None = None
+
+    def find_native(self) -> _native.NativeClient | None:
+        """Returns the connection. `None`: the gateway was not there, and is not looked for now."""
+        if self._native is None and time.monotonic() >= self._retry_at:
+            with self._lock:
+                # Another thread may have looked meanwhile.
+                if self._native is None and time.monotonic() >= self._retry_at:
+                    self._look()
+        return self._native
+
+    def _look(self) -> None:
+        try:
+            self._native = self._connect()
+        except _native.LendingError as error:
+            self.error = error
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+
+
+def attach_reads(made: Any, connection: LateConnection, socket: str) -> None:
+    """Sends a boto3 client's reads by lent memory, from now on or from when the gateway is there."""
+    if connection.find_native() is None:
+        say_once(socket, f"verbs3 reads over HTTP: {connection.error}")
+    fast = LentReads(connection, urlsplit(made.meta.endpoint_url).netloc)
     for operation in ("GetObject", "HeadObject"):
         made.meta.events.register_last(f"before-send.s3.{operation}", fast)
     made.verbs3 = fast
@@ -151,12 +199,19 @@ def say_once(about: str, message: str) -> None:
 class LentReads:
     """The handler that sends reads by lent memory. `fast` and `slow` count what went which way."""
 
-    def __init__(self, native: _native.NativeClient, host: str):
-        self._native = native
+    def __init__(self, connection: LateConnection, host: str):
+        self._connection = connection
         self._host = host
-        self.reader = Reader(native)
         self.fast = 0
         self.slow = 0
+
+    @property
+    def reader(self) -> Reader:
+        """A reader of the same lent memory. Raises `LendingError` while the gateway is away."""
+        native = self._connection.find_native()
+        if native is None:
+            raise self._connection.error or _native.LendingError("the gateway is away")
+        return Reader(native)
 
     def __call__(self, request: Any, **_: Any) -> Any:
         answer = self._send(request)
@@ -172,13 +227,14 @@ class LentReads:
 
         target = self._target(request.url)
         headers = _forwarded(request.headers)
-        if target is None or headers is None:
+        native = self._connection.find_native()
+        if target is None or headers is None or native is None:
             return None
         is_head = request.method == "HEAD"
         wanted = next((value for name, value in headers if name == "range"), None)
         expected = EXPECTED_BYTES if wanted is None else expected_bytes(wanted)
         try:
-            status, answered, body = self._native.read(is_head, *target, headers, expected)
+            status, answered, body = native.read(is_head, *target, headers, expected)
         except _native.LendingError:
             # Too long for this way, no memory left, or the gateway is away: HTTP knows what to say.
             return None

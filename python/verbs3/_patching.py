@@ -11,9 +11,17 @@ from collections import OrderedDict
 from typing import Any
 from urllib.parse import urlsplit
 
-from . import _native
 from ._asking import bytes_of
-from ._boto_client import LendingTerms, attach_reads, connect_client, key_of, say_once
+from ._boto_client import (
+    ClientFacts,
+    LateConnection,
+    LendingTerms,
+    attach_reads,
+    connect_client,
+    key_of,
+    say_once,
+)
+from ._credentials import Credentials
 from ._locations import find_endpoint, find_socket
 from ._process_lock import ProcessLock
 
@@ -30,7 +38,7 @@ class _Patch:
         self.lend = lend
         self.endpoint = endpoint
         self._lock = ProcessLock()
-        self._known: OrderedDict[tuple[Any, ...], _native.NativeClient] = OrderedDict()
+        self._known: OrderedDict[tuple[Any, ...], LateConnection] = OrderedDict()
 
     def speed_up(self, session: Any, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Sends the reads of a new client by lent memory, if they may go that way."""
@@ -43,17 +51,18 @@ class _Patch:
             )
             return
         try:
-            attach_reads(made, self._find_connection(session, made, args, kwargs))
-        except (_native.LendingError, ValueError) as error:
+            key = key_of(session, args, kwargs)
+        except ValueError as error:
             say_once(self.lend.socket, f"verbs3 reads over HTTP: {error}")
+            return
+        attach_reads(made, self._find_connection(made, key), self.lend.socket)
 
-    def _find_connection(
-        self, session: Any, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _native.NativeClient:
-        key = key_of(session, args, kwargs)
+    def _find_connection(self, made: Any, key: Credentials) -> LateConnection:
         about = (key, made.meta.region_name, made.meta.config.read_timeout)
+        lend, facts = self.lend, ClientFacts.of_client(made)
         with self._lock:
-            known = self._known.pop(about, None) or connect_client(made, key, self.lend)
+            known = self._known.pop(about, None)
+            known = known or LateConnection(lambda: connect_client(facts, key, lend))
             self._known[about] = known
             while len(self._known) > CONNECTIONS_KEPT_MAX:
                 self._known.popitem(last=False)
@@ -75,8 +84,8 @@ def patch(
     Only clients of the gateway at `endpoint_url` are fast (`AWS_ENDPOINT_URL_S3`,
     `AWS_ENDPOINT_URL`, else `http://127.0.0.1:9000`): those of other stores stay as they are, with
     one warning. Returns whether a gateway answers at the socket now. Where none does, clients work
-    over HTTP, and say so once; those that are made once it is there are fast. Called again, it only
-    changes where clients made afterwards go.
+    over HTTP, say so once, and look for it again every half a minute. Called again, it only changes
+    where clients made afterwards go.
 
     >>> import boto3, verbs3
     >>> verbs3.patch()
