@@ -7,6 +7,7 @@
 #   fabric.sh pair DIR [RAIL…]    between two VMs
 #   fabric.sh tcp DIR             two processes over loopback
 #   ROUNDS=5 AT_LEAST=0.9         the last fails (1) where a ratio is below it; default none, and only reported
+#   BUSY_POLL=100                 verbs and pair: verbs3 is measured twice, asleep and polling for at most so many µs
 #
 # Needs target/release/verbs3, or VERBS3=BINARY; verbs and pair also root, for the VM.
 set -euo pipefail
@@ -16,7 +17,7 @@ ROOT=$(readlink -f "$HERE/..")
 BED=$ROOT/tests/testbed
 VERBS3=${VERBS3:-${CARGO_TARGET_DIR:-$ROOT/target}/release/verbs3}
 export VERBS3
-ROUNDS=${ROUNDS:-5} AT_LEAST=${AT_LEAST:-} DEPTH=${DEPTH:-16} SECONDS_EACH=${SECONDS_EACH:-1}
+ROUNDS=${ROUNDS:-5} AT_LEAST=${AT_LEAST:-} BUSY_POLL=${BUSY_POLL:-} DEPTH=${DEPTH:-16} SECONDS_EACH=${SECONDS_EACH:-1}
 PORT=9410
 BANDWIDTH='262144 1048576' LATENCY='64 4096'
 
@@ -45,33 +46,38 @@ also() { # RAIL ROUND
   . "$BED/vm-faults.sh"
   # shellcheck source=../tests/testbed/vm-meet.sh
   . "$BED/vm-meet.sh"
-  local json hosts=1
+  measure_fabric "$1" "$2" verbs3
+  [ -z "$BUSY_POLL" ] || measure_fabric "$1" "$2" verbs3-polled --busy-poll "$BUSY_POLL"
+}
+
+measure_fabric() { # RAIL ROUND TOOL [OPTION…]
+  local json hosts=1 rail=$1 round=$2 tool=$3; shift 3
   [ -z "${VM_COMMON:-}" ] || hosts=2
-  if [ "$VM_SIDE" = a ]; then start_host "${RAIL_ADDRESS[$1]}" --rail "${RAIL_ADDRESS[$1]}" --memory 64MiB; fi
+  if [ "$VM_SIDE" = a ]; then start_host "${RAIL_ADDRESS[$rail]}" --rail "${RAIL_ADDRESS[$rail]}" --memory 64MiB "$@"; fi
   if [ "$hosts" = 2 ]; then
     if [ "$VM_SIDE" = a ]; then
-      meet_signal "fabric-$1-$2"
-      meet_await "fabric-done-$1-$2" 120 >/dev/null
+      meet_signal "fabric-$tool-$rail-$round"
+      meet_await "fabric-done-$tool-$rail-$round" 120 >/dev/null
       stop_host
       return 0
     fi
-    meet_await "fabric-$1-$2" 60 >/dev/null
+    meet_await "fabric-$tool-$rail-$round" 60 >/dev/null
   fi
-  json=$VM_SHARE/fabric-${RAIL_DEVICE[$1]}-$2.json
+  json=$VM_SHARE/fabric-$tool-${RAIL_DEVICE[$rail]}-$round.json
   # shellcheck disable=SC2086 # lists of sizes
-  "$VERBS3" bench fabric "${RAIL_PEER[$1]}:$PORT" --rail "${RAIL_ADDRESS[$1]}" --ways verbs --directions read --no-plain \
-    --sizes "$(numbers $LATENCY),$(numbers $BANDWIDTH)" --connections 1 --depth "$DEPTH" --seconds "$SECONDS_EACH" --json >"$json"
-  if [ "$hosts" = 2 ]; then meet_signal "fabric-done-$1-$2"; else stop_host; fi
-  python3 - "$json" "${RAIL_DEVICE[$1]}" "${RAIL_KIND[$1]}" "${RAIL_MTU[$1]}" "$hosts" "$2" "$BANDWIDTH" "$LATENCY" <<'PYTHON'
+  "$VERBS3" bench fabric "${RAIL_PEER[$rail]}:$PORT" --rail "${RAIL_ADDRESS[$rail]}" --ways verbs --directions read --no-plain \
+    --sizes "$(numbers $LATENCY),$(numbers $BANDWIDTH)" --connections 1 --depth "$DEPTH" --seconds "$SECONDS_EACH" "$@" --json >"$json"
+  if [ "$hosts" = 2 ]; then meet_signal "fabric-done-$tool-$rail-$round"; else stop_host; fi
+  python3 - "$json" "$tool" "${RAIL_DEVICE[$rail]}" "${RAIL_KIND[$rail]}" "${RAIL_MTU[$rail]}" "$hosts" "$round" "$BANDWIDTH" "$LATENCY" <<'PYTHON'
 import json, sys
-file, device, kind, mtu, hosts, number, bandwidth, latency = sys.argv[1:]
+file, tool, device, kind, mtu, hosts, number, bandwidth, latency = sys.argv[1:]
 record = json.load(open(file, encoding="utf-8"))
 if not record["figures"]:
     sys.exit(f"fabric: no way was measured: {record['left_out']}")
 for figure in record["figures"]:
     if figure["failed"]:
         sys.exit(f"fabric: {figure['way']} at {figure['bytes']} bytes: {figure['failed']}")
-    line = {"tool": "verbs3", "device": device, "kind": kind, "mtu": int(mtu), "hosts": int(hosts), "bytes": figure["bytes"], "round": int(number)}
+    line = {"tool": tool, "device": device, "kind": kind, "mtu": int(mtu), "hosts": int(hosts), "bytes": figure["bytes"], "round": int(number)}
     if str(figure["bytes"]) in bandwidth.split():
         print(json.dumps({**line, "mib_per_s": figure["read"][0]["mib_per_s"], "cost": {side: figure["read"][0][side] for side in ("here", "there")}}))
     if str(figure["bytes"]) in latency.split():
@@ -88,7 +94,7 @@ in_vm() { # run|pair DIR RAIL…
   for rail; do rails+=(--rail "$rail"); done
   mkdir -p "$dir"; dir=$(readlink -f "$dir")
   command=("$BED/vm-perftest.sh" --rounds "$ROUNDS" --bw "$BANDWIDTH" --lat "$LATENCY" --also "$HERE/fabric.sh")
-  export ROUNDS DEPTH SECONDS_EACH
+  export ROUNDS DEPTH SECONDS_EACH BUSY_POLL
   if [ "$how" = pair ]; then
     "$BED/vm.sh" pair --timeout 1800 --share "$dir" "${rails[@]}" -- "${command[@]}" ::: "${command[@]}" >"$dir/log"
     lines=$dir/b/perftest.jsonl

@@ -207,7 +207,7 @@ impl MemoryTier {
     fn insert_entry(&self, key: PageKey, page: CachedPage, arrival: PageArrival) -> bool {
         let returned = self.page_shard(key).lock().insert_page(key, page, arrival);
         for _ in 0..EVICTIONS_PER_TRIM_MAX {
-            if self.arena.arena_usage().leased_bytes <= self.allocated_bytes_target
+            if self.arena.arena_usage().loaned_bytes <= self.allocated_bytes_target
                 || !self.evict_coldest(arrival.account)
             {
                 break;
@@ -227,7 +227,7 @@ impl MemoryTier {
         if urgency == MemoryUrgency::Ahead {
             let width = self.arena.class_bytes(bytes) as u64;
             let fits = |memory: &Self| {
-                memory.arena.arena_usage().leased_bytes + width <= memory.allocated_bytes_target
+                memory.arena.arena_usage().loaned_bytes + width <= memory.allocated_bytes_target
             };
             if !fits(self) {
                 self.evict_coldest(owner);

@@ -32,7 +32,6 @@ use verbs3_ufs::{UfsKind, UfsSettings};
 use crate::demo::{self, DemoSetup};
 use crate::process::RunningProcess;
 use crate::reactor_threads::ReactorThreads;
-use crate::wiring::admin_server::admin_limits;
 use crate::wiring::preload_jobs::CoordinatorJobs;
 use crate::wiring::tier::WorkerConnector;
 use crate::wiring::{cluster_geometry, gateway, map_arena, mounts, stores, tier, worker};
@@ -80,6 +79,7 @@ pub async fn run_dev(
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register_metrics(&registry)?;
+    let (admin, admin_address) = gateway::start_admin(&gateway, &registry, &process)?;
     let geometry = cluster_geometry(&cluster)?;
     let stores = stores::open_stores(&ufs, &registry).await?;
     if own_store {
@@ -124,15 +124,20 @@ pub async fn run_dev(
         mounts,
         identities,
         preload: CoordinatorJobs::for_gateway(Some(inside.client.clone())),
-        admin_limits: admin_limits(&process),
         registry: &registry,
     };
     let reactors = ReactorThreads::for_process(&process)?;
-    let serving =
-        gateway::serve_gateway(&gateway, parts, tier, reactors.runtime_handles(), exported).await?;
+    let serving = gateway::serve_gateway(
+        &gateway,
+        parts,
+        tier,
+        reactors.runtime_handles(),
+        exported,
+        &admin,
+    )?;
 
-    banner::print_banner(serving.listen, serving.admin, dir, key.as_ref());
-    started.signal_ready(serving.listen, Some(serving.admin))?;
+    banner::print_banner(serving.listen, admin_address, dir, key.as_ref());
+    started.signal_ready(serving.listen, Some(admin_address))?;
     let mut shown = Ok(());
     if *demo || demo_only {
         shown = match key {
@@ -163,6 +168,7 @@ pub async fn run_dev(
         cache.shutdown().await;
     }
     reactors.shutdown();
+    admin.shutdown().await?;
     shown
 }
 

@@ -35,7 +35,7 @@ const STEPS: [&str; 16] = [
 
 /// A host without RDMA, as files below a temporary folder.
 fn bare_host(folder: &Path) -> PathBuf {
-    let fixture = format!("{}/../rdma/src/doctor/fixtures/bare.tree", env!("CARGO_MANIFEST_DIR"));
+    let fixture = format!("{}/../rdma/doctor/fixtures/bare.tree", env!("CARGO_MANIFEST_DIR"));
     let root = folder.join("root");
     for line in fs::read_to_string(fixture).unwrap().lines().filter(|line| !line.starts_with('#')) {
         let (path, content) = line.split_once(" -> ").or_else(|| line.split_once(" =")).unwrap();
@@ -50,12 +50,12 @@ fn bare_host(folder: &Path) -> PathBuf {
     root
 }
 
-struct Acceptance {
+struct AcceptanceFixture {
     folder: tempfile::TempDir,
     command: Command,
 }
 
-impl Acceptance {
+impl AcceptanceFixture {
     /// A short run of little memory.
     fn prepare(words: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -117,8 +117,8 @@ fn check_document(document: &Value) {
 fn a_host_without_a_nic_is_measured_over_tcp_alone() {
     let folder = tempfile::tempdir().unwrap();
     let root = bare_host(folder.path());
-    let mut acceptance = Acceptance::prepare(&["--root", root.to_str().unwrap()]);
-    let (output, document) = acceptance.run_checked();
+    let mut fixture = AcceptanceFixture::prepare(&["--root", root.to_str().unwrap()]);
+    let (output, document) = fixture.run_checked();
     assert_eq!(document["transports"], serde_json::json!(["tcp only"]));
     let of_verbs =
         ["register, rail by rail", "register, all rails at once", "ib_write_bw", "ib_send_lat"];
@@ -138,7 +138,7 @@ fn a_host_without_a_nic_is_measured_over_tcp_alone() {
     assert!(text(&output.stdout).starts_with("acceptance of "), "{}", text(&output.stdout));
 
     // The file of an earlier run is not lost.
-    let again = acceptance.command.output().unwrap();
+    let again = fixture.command.output().unwrap();
     assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains("--out FILE names another"), "{}", text(&again.stderr));
 }
@@ -148,8 +148,8 @@ fn a_peer_that_is_away_fails_the_steps_that_need_it() {
     let folder = tempfile::tempdir().unwrap();
     let root = bare_host(folder.path());
     let away = processes::free_address();
-    let mut acceptance = Acceptance::prepare(&[&away, "--root", root.to_str().unwrap()]);
-    let (output, document) = acceptance.run_checked();
+    let mut fixture = AcceptanceFixture::prepare(&[&away, "--root", root.to_str().unwrap()]);
+    let (output, document) = fixture.run_checked();
     assert_eq!(output.status.code(), Some(1));
     let tcp = steps(&document, "tcp")[0];
     assert_eq!(tcp["verdict"], "failed");
@@ -222,8 +222,9 @@ fn a_peer_that_serves_is_measured_over_tcp() {
     let folder = tempfile::tempdir().unwrap();
     let root = bare_host(folder.path());
     let peer = ServingPeer::start();
-    let mut acceptance = Acceptance::prepare(&[&peer.address, "--root", root.to_str().unwrap()]);
-    let (_, document) = acceptance.run_checked();
+    let mut fixture =
+        AcceptanceFixture::prepare(&[&peer.address, "--root", root.to_str().unwrap()]);
+    let (_, document) = fixture.run_checked();
     let tcp = steps(&document, "tcp")[0];
     assert_ne!(tcp["verdict"], "failed", "{tcp:#}");
     assert!(tcp["command"].as_str().unwrap().contains(&peer.address), "{tcp:#}");
@@ -252,9 +253,9 @@ fn perftest_is_run_with_the_rails_that_the_peer_names() {
     fs::write(folder.path().join("bin/peer.json"), said.to_string()).unwrap();
     let peer = ServingPeer::start();
     let words = [peer.address.as_str(), "--rail", "127.0.0.1", "--rail", "127.0.0.2"];
-    let mut acceptance = Acceptance::prepare(&words);
-    acceptance.command.env("PATH", path);
-    let (_, document) = acceptance.run_checked();
+    let mut fixture = AcceptanceFixture::prepare(&words);
+    fixture.command.env("PATH", path);
+    let (_, document) = fixture.run_checked();
     let runs = steps(&document, "ib_write_bw");
     let command = runs[0]["command"].as_str().unwrap();
     assert_eq!(runs[0]["figures"][0]["value"], 100.0, "{runs:#?}");
@@ -294,9 +295,9 @@ fn verbs_steps_are_measured_and_held_against_perftest() {
     let folder = tempfile::tempdir().unwrap();
     // Profile 0 has windows. Two of its addresses are two devices.
     let rails = ["--rail", "127.0.0.1", "--rail", "127.0.0.2"];
-    let mut acceptance = Acceptance::prepare(&rails);
-    acceptance.command.env("PATH", fake_perftest(folder.path(), "0.001", "5000000"));
-    let (_, document) = acceptance.run_checked();
+    let mut fixture = AcceptanceFixture::prepare(&rails);
+    fixture.command.env("PATH", fake_perftest(folder.path(), "0.001", "5000000"));
+    let (_, document) = fixture.run_checked();
     assert_eq!(document["transports"], serde_json::json!(["verbs", "tcp"]));
     for name in
         ["register, rail by rail", "register, all rails at once", "ib_write_bw", "ib_send_lat"]
@@ -317,9 +318,9 @@ fn verbs_steps_are_measured_and_held_against_perftest() {
     }
 
     // What no verbs of one process can reach.
-    let mut acceptance = Acceptance::prepare(&rails);
-    acceptance.command.env("PATH", fake_perftest(folder.path(), "900000", "0.0001"));
-    let (output, document) = acceptance.run_checked();
+    let mut fixture = AcceptanceFixture::prepare(&rails);
+    fixture.command.env("PATH", fake_perftest(folder.path(), "900000", "0.0001"));
+    let (output, document) = fixture.run_checked();
     assert_eq!(output.status.code(), Some(1));
     for name in ["verbs", "verbs, latency"] {
         assert_eq!(steps(&document, name)[0]["verdict"], "below");
@@ -331,9 +332,9 @@ fn verbs_steps_are_measured_and_held_against_perftest() {
 fn a_device_without_windows_skips_that_step_by_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     // Profile 1 has no windows.
-    let mut acceptance = Acceptance::prepare(&["--rail", "127.0.1.1"]);
-    acceptance.command.env("PATH", fake_perftest(folder.path(), "0.001", "5000000"));
-    let (_, document) = acceptance.run_checked();
+    let mut fixture = AcceptanceFixture::prepare(&["--rail", "127.0.1.1"]);
+    fixture.command.env("PATH", fake_perftest(folder.path(), "0.001", "5000000"));
+    let (_, document) = fixture.run_checked();
     let step = steps(&document, "memory windows")[0];
     assert_eq!(step["verdict"], "not_run");
     assert!(step["reason"].as_str().unwrap().contains("no memory windows"), "{step:#}");

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use processes::{Process, dev_key, text, verbs3};
+use processes::{Process, dev_key, text, verbs3, write_config};
 use serde_json::Value;
 
 /// Runs what it is asked to, unless the host's name says otherwise.
@@ -26,22 +26,19 @@ case $host in
 esac
 "#;
 
-struct AgentBench {
+struct AgentBenchFixture {
     process: Process,
     folder: tempfile::TempDir,
     keys: (String, String),
 }
 
-impl AgentBench {
+impl AgentBenchFixture {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("data");
-        let words =
-            ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
         let small =
             ["--set", "worker.memory.capacity=64MiB", "--set", "gateway.memory.capacity=32MiB"];
-        let process = Process::start(folder.path(), "dev", &[&words[..], &small].concat());
-        let keys = dev_key(&data);
+        let process = Process::start_dev(folder.path(), "dev", &small);
+        let keys = dev_key(&folder.path().join("data"));
         let ssh = folder.path().join("ssh");
         fs::write(&ssh, FAKE_SSH).unwrap();
         fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
@@ -49,9 +46,7 @@ impl AgentBench {
     }
 
     fn scenario(&self, name: &str, rest: &str) -> PathBuf {
-        let path = self.folder.path().join(format!("{name}.toml"));
-        fs::write(&path, format!("name = \"{name}\"\n{rest}")).unwrap();
-        path
+        write_config(self.folder.path(), name, &format!("name = \"{name}\"\n{rest}")).into()
     }
 
     fn bench(&self, scenario: &Path, hosts: &str, words: &[&str]) -> Output {
@@ -75,14 +70,14 @@ impl AgentBench {
 
 #[test]
 fn two_agents_share_the_fresh_objects_and_one_report() {
-    let bench = AgentBench::start();
+    let fixture = AgentBenchFixture::start();
     // Rounds end when their objects are used up.
-    let scenario = bench.scenario(
+    let scenario = fixture.scenario(
         "fresh",
         "[objects]\ncount = 12\nbytes = \"64KiB\"\nfresh = true\n[access]\npattern = \"shuffle\"\n\
          [load]\nconnections = 2\n[rounds]\ncount = 2\ntime = \"2m\"\nwarm_up = \"0s\"\n",
     );
-    let record = bench.record(&scenario, "gpu-01,gpu-02", &[]);
+    let record = fixture.record(&scenario, "gpu-01,gpu-02", &[]);
     let side = &record["sides"][0];
     for round in side["rounds"].as_array().unwrap() {
         assert_eq!(round["requests"], 12, "each object by one agent: {round:#}");
@@ -99,39 +94,42 @@ fn two_agents_share_the_fresh_objects_and_one_report() {
     assert!(record["start_skew_us_max"].as_u64().is_some());
 
     // The secret went by the pipe.
-    let calls = fs::read_to_string(bench.folder.path().join("calls")).unwrap();
-    assert!(calls.contains("'bench' 's3' '--agent'") && !calls.contains(&bench.keys.1), "{calls}");
+    let calls = fs::read_to_string(fixture.folder.path().join("calls")).unwrap();
+    assert!(
+        calls.contains("'bench' 's3' '--agent'") && !calls.contains(&fixture.keys.1),
+        "{calls}"
+    );
 
-    let again = bench.scenario(
+    let again = fixture.scenario(
         "same",
         "[objects]\ncount = 12\nbytes = \"64KiB\"\nfresh = true\n[access]\npattern = \"shuffle\"\n\
          [load]\nconnections = 2\n[rounds]\ncount = 1\ntime = \"2m\"\nwarm_up = \"0s\"\n",
     );
-    let record = bench.record(&again, "gpu-01,gpu-02", &["--same-objects"]);
+    let record = fixture.record(&again, "gpu-01,gpu-02", &["--same-objects"]);
     assert_eq!(record["sides"][0]["all"]["requests"], 24, "each object by both agents");
 }
 
 #[test]
 fn agents_that_write_and_read_back_do_not_meet() {
-    let bench = AgentBench::start();
+    let fixture = AgentBenchFixture::start();
     let rest = "[objects]\ncount = 8\nbytes = \"20KiB\"\n[access]\npattern = \"write\"\n\
                 [load]\nconnections = 2\noperations = 40\n\
                 [rounds]\ncount = 1\ntime = \"2m\"\nwarm_up = \"0s\"\n";
-    let record = bench.record(&bench.scenario("put", rest), "gpu-01,gpu-02", &[]);
+    let record = fixture.record(&fixture.scenario("put", rest), "gpu-01,gpu-02", &[]);
     let all = &record["sides"][0]["all"];
     assert_eq!((&all["requests"], &all["wrong_answers"]), (&80.into(), &0.into()), "{all:#}");
     // Eight keys are none for five agents of two connections.
-    let few = bench.bench(&bench.scenario("few", rest), "a,b,c,d,e", &[]);
+    let few = fixture.bench(&fixture.scenario("few", rest), "a,b,c,d,e", &[]);
     assert_eq!(few.status.code(), Some(2));
     assert!(text(&few.stderr).contains("times the agents"), "{}", text(&few.stderr));
-    let same = bench.bench(&bench.scenario("same", rest), "a,b", &["--same-objects"]);
+    let same = fixture.bench(&fixture.scenario("same", rest), "a,b", &["--same-objects"]);
     assert_eq!(same.status.code(), Some(2), "{}", text(&same.stderr));
 }
 
 #[test]
 fn a_lost_agent_fails_the_run_by_its_name() {
-    let bench = AgentBench::start();
-    let scenario = bench.scenario(
+    let fixture = AgentBenchFixture::start();
+    let scenario = fixture.scenario(
         "long",
         "[objects]\ncount = 4\nbytes = \"4KiB\"\n[access]\npattern = \"uniform\"\n\
          [load]\nconnections = 1\n[rounds]\ncount = 9\ntime = \"20s\"\nwarm_up = \"0s\"\n",
@@ -142,7 +140,7 @@ fn a_lost_agent_fails_the_run_by_its_name() {
         ("gpu-01,cut", &[], "agent cut is lost"),
         ("gpu-01,mute", &["--agent-silence", "15s"], "agent mute is lost: nothing was heard"),
     ] {
-        let output = bench.bench(&scenario, hosts, words);
+        let output = fixture.bench(&scenario, hosts, words);
         let complaint = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{hosts}: {complaint}");
         assert!(complaint.contains(said), "{hosts}: {complaint}");
@@ -152,13 +150,13 @@ fn a_lost_agent_fails_the_run_by_its_name() {
 
 #[test]
 fn agents_are_not_mixed_with_what_only_one_host_can_do() {
-    let bench = AgentBench::start();
+    let fixture = AgentBenchFixture::start();
     for words in [&["--against", "nginx"][..], &["--pid", "1"], &["--agent"]] {
-        let output = bench.bench(Path::new("hot-4k"), "gpu-01", words);
+        let output = fixture.bench(Path::new("hot-4k"), "gpu-01", words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
     }
-    let output = bench.bench(Path::new("hot-4k"), "gpu-01,-oProxyCommand=x", &[]);
+    let output = fixture.bench(Path::new("hot-4k"), "gpu-01,-oProxyCommand=x", &[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("can't begin with"), "{}", text(&output.stderr));
-    assert!(!bench.folder.path().join("calls").exists(), "nothing reached ssh");
+    assert!(!fixture.folder.path().join("calls").exists(), "nothing reached ssh");
 }

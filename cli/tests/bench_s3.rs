@@ -12,19 +12,19 @@ use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use processes::{Process, dev_key, text, verbs3};
+use processes::{Process, dev_key, text, verbs3, write_config};
 
 /// Small and short: every kind of exchange within a second or two.
 const SHORT: [&str; 8] =
     ["--rounds", "2", "--time", "300ms", "--warm-up", "100ms", "--json", "--seed"];
 
-struct Dev {
+struct BenchFixture {
     process: Process,
     folder: tempfile::TempDir,
     keys: (String, String),
 }
 
-impl Dev {
+impl BenchFixture {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let small =
@@ -39,9 +39,7 @@ impl Dev {
     }
 
     fn scenario(&self, name: &str, rest: &str) -> PathBuf {
-        let path = self.folder.path().join(format!("{name}.toml"));
-        fs::write(&path, format!("name = \"{name}\"\n{rest}")).unwrap();
-        path
+        write_config(self.folder.path(), name, &format!("name = \"{name}\"\n{rest}")).into()
     }
 
     fn bench(&self, words: &[&str]) -> Output {
@@ -118,7 +116,7 @@ fn pass_flipped(mut from: TcpStream, mut to: TcpStream, flips: &AtomicBool, flip
 
 #[test]
 fn every_pattern_runs_and_every_byte_is_right() {
-    let dev = Dev::start();
+    let fixture = BenchFixture::start();
     let ended = "[load]\nconnections = 2\noperations = 12\n";
     for (name, rest, kinds) in [
         (
@@ -168,9 +166,9 @@ fn every_pattern_runs_and_every_byte_is_right() {
             &["multipart", "read back"],
         ),
     ] {
-        let record = dev.measured(
-            &dev.scenario(name, &format!("{rest}{ended}")),
-            &["--pid", &dev.process.id().to_string()],
+        let record = fixture.measured(
+            &fixture.scenario(name, &format!("{rest}{ended}")),
+            &["--pid", &fixture.process.id().to_string()],
         );
         let side = &record["sides"][0];
         let found: Vec<&str> =
@@ -187,14 +185,14 @@ fn every_pattern_runs_and_every_byte_is_right() {
 
 #[test]
 fn a_page_reports_two_sides_compared_in_an_open_loop() {
-    let dev = Dev::start();
+    let fixture = BenchFixture::start();
     let rest = "[objects]\ncount = 4\nbytes = \"64KiB\"\n[access]\npattern = \"uniform\"\n\
                 [load]\npace = \"open\"\nrequests_per_second = 50\nconnections = \
                     4\n[rounds]\nprime = true\n";
-    let page = dev.folder.path().join("page.html");
-    let against = format!("again={}", dev.url());
-    let record = dev.measured(
-        &dev.scenario("open", rest),
+    let page = fixture.folder.path().join("page.html");
+    let against = format!("again={}", fixture.url());
+    let record = fixture.measured(
+        &fixture.scenario("open", rest),
         &["--against", &against, "--html", page.to_str().unwrap()],
     );
     assert_eq!(
@@ -210,26 +208,26 @@ fn a_page_reports_two_sides_compared_in_an_open_loop() {
 
 #[test]
 fn one_flipped_bit_on_the_way_is_found_and_fails_the_run() {
-    let dev = Dev::start();
-    let flipper = Flipper::start(&dev.process.listen);
+    let fixture = BenchFixture::start();
+    let flipper = Flipper::start(&fixture.process.listen);
     let url = format!("http://{}/demo", flipper.address);
     for (name, access) in [("whole", ""), ("ranges", "range_bytes = \"100KiB\"\n")] {
         let rest = format!(
             "[objects]\ncount = 2\nbytes = \"300KiB\"\n[access]\npattern = \
             \"uniform\"\n{access}[load]\nconnections = 2\n"
         );
-        let scenario = dev.scenario(name, &rest);
+        let scenario = fixture.scenario(name, &rest);
         let words = [scenario.to_str().unwrap(), "--target", &url];
         let words = [&words[..], &SHORT, &["1"]].concat();
         flipper.flips.store(false, Ordering::Relaxed);
-        let clean = dev.bench(&words);
+        let clean = fixture.bench(&words);
         assert_eq!(clean.status.code(), Some(0), "{}{}", text(&clean.stdout), text(&clean.stderr));
 
         flipper.flips.store(true, Ordering::Relaxed);
         // Nothing else works, and a warm-up in which nothing works ends the run.
         let words: Vec<&str> =
             words.iter().map(|word| if *word == "100ms" { "0s" } else { word }).collect();
-        let found = dev.bench(&words);
+        let found = fixture.bench(&words);
         assert_eq!(found.status.code(), Some(1), "{}", text(&found.stdout));
         let record: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
         let all = &record["sides"][0]["all"];
@@ -249,16 +247,16 @@ fn one_flipped_bit_on_the_way_is_found_and_fails_the_run() {
 
 #[test]
 fn a_wrong_key_or_scenario_is_reported_before_any_measurement() {
-    let dev = Dev::start();
+    let fixture = BenchFixture::start();
     let rest = "[objects]\ncount = 2\nbytes = \"1KiB\"\n[access]\npattern = \"uniform\"\n";
-    let good = dev.scenario("good", rest);
+    let good = fixture.scenario("good", rest);
     let mut command = verbs3();
     command.args([
         "bench",
         "s3",
         good.to_str().unwrap(),
         "--target",
-        &dev.url(),
+        &fixture.url(),
         "--access-key",
         "x",
         "--secret-key",
@@ -268,17 +266,17 @@ fn a_wrong_key_or_scenario_is_reported_before_any_measurement() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("status 403"), "{}", text(&refused.stderr));
 
-    let wrong =
-        dev.scenario("wrong", "speed = 1\n[objects]\ncount = 0\n[access]\npattern = \"uniform\"\n");
-    let output = dev.bench(&[wrong.to_str().unwrap(), "--target", &dev.url()]);
+    let wrong = fixture
+        .scenario("wrong", "speed = 1\n[objects]\ncount = 0\n[access]\npattern = \"uniform\"\n");
+    let output = fixture.bench(&[wrong.to_str().unwrap(), "--target", &fixture.url()]);
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{complaint}");
     for problem in ["objects.count: must be", "objects.bytes: is missing", "speed: unknown field"] {
         assert!(complaint.contains(problem), "{problem} not in {complaint}");
     }
-    assert_eq!(dev.bench(&["nothing", "--target", &dev.url()]).status.code(), Some(2));
-    let listed = text(&dev.bench(&["--list"]).stdout);
+    assert_eq!(fixture.bench(&["nothing", "--target", &fixture.url()]).status.code(), Some(2));
+    let listed = text(&fixture.bench(&["--list"]).stdout);
     assert!(listed.contains("hot-4k") && listed.contains("checkpoint-multipart"), "{listed}");
-    let shown = text(&dev.bench(&["zipf", "--show"]).stdout);
+    let shown = text(&fixture.bench(&["zipf", "--show"]).stdout);
     assert!(shown.starts_with("name = \"zipf\""), "{shown}");
 }

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::primitives::ByteStream;
-use processes::{Process, dev_key, free_address, get_object, text, verbs3};
+use processes::{
+    Process, dev_key, free_address, get_object, mount_of_all, text, verbs3, wait_until,
+    write_config,
+};
 use verbs3_certificates::{CertificateFiles, NodeCertificates};
 use verbs3_protocol::{RefusalKind, WorkerReply, WorkerRequest};
 use verbs3_rdma::calls::{CallOptions, HandshakeError, HandshakeSecret};
@@ -21,6 +24,7 @@ use verbs3_rdma::transport::{
     CallEvent, PeerAddress, PeerConnection, PeerTransport, TransportError,
 };
 use verbs3_settings::TimePeriod;
+use verbs3_tests::configuration::{ANY_PORT, coordinator_section, gateway_section, worker_section};
 
 const OLD: &str = "5ee7cbe4d98f6e32bd3ec4f8ef0aa3e05d45b6cb1adf8f5b2c88f1e1b1eb46c1";
 const NEW: &str = "0b1f1c5be6a1a37e1cf2d52ea5a33d4bcf10a9ba2b0a43f6f1dd21b0d6a2c998";
@@ -45,7 +49,7 @@ fn make_certificates(folder: &Path) {
     assert!(made.status.success(), "{}", text(&made.stderr));
 }
 
-struct Bed {
+struct CertifiedCluster {
     folder: tempfile::TempDir,
     store: Process,
     url: String,
@@ -53,17 +57,17 @@ struct Bed {
     worker: String,
 }
 
-impl Bed {
+impl CertifiedCluster {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         make_certificates(folder.path());
         let store = Process::start_dev(folder.path(), "store", &[]);
-        let bed = Self { folder, store, url: free_address(), worker: free_address() };
+        let cluster = Self { folder, store, url: free_address(), worker: free_address() };
         for (role, _) in NODES {
-            bed.write_secret(role, OLD);
-            bed.write_accepted(role, "");
+            cluster.write_secret(role, OLD);
+            cluster.write_accepted(role, "");
         }
-        bed
+        cluster
     }
 
     fn path(&self, name: &str) -> String {
@@ -86,47 +90,37 @@ impl Bed {
 
     /// Writes the file of a process of this role, with the certificate of `node`.
     fn write_config(&self, role: &str, node: &str) -> String {
-        let (access, key) = dev_key(&self.folder.path().join("data"));
+        let folder = self.folder.path();
+        let (access, key) = dev_key(&folder.join("data"));
         let section = match role {
             "coordinator" => format!(
-                "[coordinator]\nlisten = \"{}\"\nadmin_listen = \"127.0.0.1:0\"\n\
-                 store = {{ path = \"{}\" }}\npreload = {{ failures = \"{}\", memory = \"16MiB\" }}\n",
-                self.url,
-                self.path("coordinator-store"),
+                "{}preload = {{ failures = \"{}\", memory = \"16MiB\" }}\n",
+                coordinator_section(&self.url, ANY_PORT, &folder.join("coordinator-store")),
                 self.path("failures")
             ),
             "worker" => format!(
-                "[worker]\nid = \"gpu-01\"\nlisten = \"{0}\"\nadvertise = \"{0}\"\n\
-                 admin_listen = \"127.0.0.1:0\"\nmemory = {{ capacity = \"64MiB\" }}\n\
-                 [worker.shm]\nsocket = \"{1}\"\n",
+                "{}advertise = \"{}\"\n[worker.shm]\nsocket = \"{}\"\n",
+                worker_section("gpu-01", &self.worker, ANY_PORT, "64MiB"),
                 self.worker,
                 self.path("run/gpu-01.sock"),
             ),
-            "gateway" => format!(
-                "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n\
-                 identities = \"{}\"\nmemory = {{ capacity = \"64MiB\" }}\n",
-                self.path("data/identities.toml")
-            ),
+            "gateway" => gateway_section(ANY_PORT, ANY_PORT, &folder.join("data/identities.toml")),
             _ => String::new(),
         };
         let text = format!(
             "[cluster]\nname = \"train\"\ncoordinators = [\"https://{}\"]\nreplicas = 1\n\
              secret_file = \"{}\"\nsecret_accepted_file = \"{}\"\n\
              tls = {{ certificate = \"{}\", key = \"{}\", ca_file = \"{}\" }}\n\
-             [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
-             credentials = {{ kind = \"static\", access_key_id = \"{access}\", secret_access_key = \"{key}\" }}\n\
-             [[mount]]\nname = \"*\"\nufs = \"store\"\n{section}",
+             {}{section}",
             self.url,
             self.path(&format!("{role}.secret")),
             self.path(&format!("{role}.accepted")),
             self.path(&format!("{node}.crt")),
             self.path(&format!("{node}.key")),
             self.path("ca.crt"),
-            self.store.listen,
+            mount_of_all(&self.store, (&access, &key)),
         );
-        let name = format!("{role}-{node}.toml");
-        std::fs::write(self.path(&name), text).unwrap();
-        self.path(&name)
+        write_config(folder, &format!("{role}-{node}"), &text)
     }
 
     fn start(&self, role: &str, node: &str) -> Process {
@@ -181,12 +175,12 @@ impl Bed {
         PeerAddress { ways, ..PeerAddress::with_name(address, "gpu-01".to_owned()) }
     }
 
-    fn until(&self, what: &str, condition: impl Fn() -> bool) {
-        let began = Instant::now();
-        while !condition() {
-            assert!(began.elapsed() < WITHIN, "{what}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+    /// Waits until the worker serves, as an operator sees it.
+    fn until_worker_serves(&self) {
+        wait_until(
+            || self.command("alice", &["status"]).is_ok_and(|said| said.contains("gpu-01")),
+            || format!("the worker does not serve: {:?}", self.command("alice", &["status"])),
+        );
     }
 }
 
@@ -206,13 +200,13 @@ async fn ask_standing(connection: &dyn PeerConnection) -> WorkerReply {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_judges_certificates_over_tls_and_shared_memory() {
-    let bed = Bed::new();
-    let _coordinator = bed.start("coordinator", "coordinator-0");
-    let worker = bed.start("worker", "gpu-01");
+    let cluster = CertifiedCluster::new();
+    let _coordinator = cluster.start("coordinator", "coordinator-0");
+    let worker = cluster.start("worker", "gpu-01");
     for (node, may_ask) in [("gateway-01", true), ("coordinator-0", true), ("gpu-01", false)] {
-        let over_tls = bed.dial_worker(node).await;
+        let over_tls = cluster.dial_worker(node).await;
         let ways = over_tls.peer_ways().clone();
-        let attached = bed.attach_worker(ways).await.unwrap();
+        let attached = cluster.attach_worker(ways).await.unwrap();
         for connection in [&over_tls, &attached] {
             match ask_standing(&**connection).await {
                 WorkerReply::Standing(_) => assert!(may_ask, "{node}"),
@@ -226,12 +220,12 @@ async fn a_worker_judges_certificates_over_tls_and_shared_memory() {
     assert!(worker.log().contains("has no reason to ask"), "{}", worker.log());
 
     // Who knows the secret and no certificate has no way in over shared memory.
-    let ways = bed.dial_worker("gateway-01").await.peer_ways().clone();
+    let ways = cluster.dial_worker("gateway-01").await.peer_ways().clone();
     for (ticket, wanted) in [
         (None, HandshakeError::Plain),
         (Some("00".repeat(64).parse().unwrap()), HandshakeError::Ticket),
     ] {
-        match bed.attach_worker(TransportWays { ticket, ..ways.clone() }).await.map(drop) {
+        match cluster.attach_worker(TransportWays { ticket, ..ways.clone() }).await.map(drop) {
             Err(TransportError::Handshake { cause, .. }) => {
                 assert_eq!(cause.to_string(), wanted.to_string());
             }
@@ -242,16 +236,14 @@ async fn a_worker_judges_certificates_over_tls_and_shared_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_with_certificates_serves_and_changes_its_secret() {
-    let bed = Bed::new();
-    let mut coordinator = bed.start("coordinator", "coordinator-0");
-    let worker = bed.start("worker", "gpu-01");
-    let gateway = bed.start("gateway", "gateway-01");
-    let (access, key) = dev_key(&bed.folder.path().join("data"));
+    let cluster = CertifiedCluster::new();
+    let mut coordinator = cluster.start("coordinator", "coordinator-0");
+    let worker = cluster.start("worker", "gpu-01");
+    let gateway = cluster.start("gateway", "gateway-01");
+    let (access, key) = dev_key(&cluster.folder.path().join("data"));
     let client = gateway.client(&access, &key);
     let put = client.put_object().bucket("demo").key("k");
-    bed.until("the worker does not serve", || {
-        bed.command("alice", &["status"]).is_ok_and(|said| said.contains("gpu-01"))
-    });
+    cluster.until_worker_serves();
     put.body(ByteStream::from_static(b"bytes")).send().await.unwrap();
     let began = Instant::now();
     // Shared memory is opened by the ticket that TLS brought.
@@ -265,12 +257,12 @@ async fn a_cluster_with_certificates_serves_and_changes_its_secret() {
     }
 
     // Operators alone undo a drain; nobody starts under another's certificate.
-    bed.command("gpu-01", &["worker", "drain", "gpu-01"]).unwrap();
-    let refused = bed.command("gpu-01", &["worker", "undrain", "gpu-01"]).unwrap_err();
+    cluster.command("gpu-01", &["worker", "drain", "gpu-01"]).unwrap();
+    let refused = cluster.command("gpu-01", &["worker", "undrain", "gpu-01"]).unwrap_err();
     assert!(refused.contains("worker/gpu-01 may not ask undrain"), "{refused}");
-    bed.command("alice", &["worker", "drain", "gpu-01"]).unwrap();
-    bed.command("alice", &["worker", "undrain", "gpu-01"]).unwrap();
-    let file = bed.write_config("worker", "alice");
+    cluster.command("alice", &["worker", "drain", "gpu-01"]).unwrap();
+    cluster.command("alice", &["worker", "undrain", "gpu-01"]).unwrap();
+    let file = cluster.write_config("worker", "alice");
     let output = verbs3().args(["worker", "--config", &file]).output().unwrap();
     let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
     assert!(!output.status.success() && said.contains("the role worker is wanted"), "{said}");
@@ -294,23 +286,24 @@ async fn a_cluster_with_certificates_serves_and_changes_its_secret() {
         for (role, process) in processes {
             let before = process.log().matches(IN_FORCE).count();
             match step {
-                0 => bed.write_accepted(role, &both),
-                1 => bed.write_secret(role, NEW),
-                _ => bed.write_accepted(role, ""),
+                0 => cluster.write_accepted(role, &both),
+                1 => cluster.write_secret(role, NEW),
+                _ => cluster.write_accepted(role, ""),
             }
-            bed.until("the secret is not read again", || {
-                process.log().matches(IN_FORCE).count() > before
-            });
+            wait_until(
+                || process.log().matches(IN_FORCE).count() > before,
+                || format!("{role} does not read its secret again"),
+            );
             // An operator's secret is changed last.
             if step < 2 {
-                bed.command("alice", &["status"]).unwrap();
+                cluster.command("alice", &["status"]).unwrap();
             }
         }
         if step == 1 {
-            bed.write_secret("operator", NEW);
+            cluster.write_secret("operator", NEW);
         }
     }
-    bed.command("alice", &["status"]).unwrap();
+    cluster.command("alice", &["status"]).unwrap();
     assert!(!reading.is_finished(), "a read failed");
     reading.abort();
     let logs = format!("{}{}", worker.log(), gateway.log());
@@ -318,9 +311,7 @@ async fn a_cluster_with_certificates_serves_and_changes_its_secret() {
 
     // A coordinator that knows the new secret alone takes its store again.
     assert_eq!(coordinator.end(), Some(0));
-    let again = bed.start("coordinator", "coordinator-0");
-    bed.until("the worker does not come back", || {
-        bed.command("alice", &["status"]).is_ok_and(|said| said.contains("gpu-01"))
-    });
+    let again = cluster.start("coordinator", "coordinator-0");
+    cluster.until_worker_serves();
     drop(again);
 }

@@ -8,7 +8,9 @@ use std::path::Path;
 
 use processes::{
     Process, dev_key, free_address, get, get_object, mount_of_all, put_object, run, text, verbs3,
+    write_config,
 };
+use verbs3_tests::configuration::{ANY_PORT, gateway_section, worker_section};
 
 /// Files of a cluster of one worker and one gateway, in front of a `verbs3 dev`.
 fn write_files(
@@ -23,29 +25,13 @@ fn write_files(
     let shared = format!(
         "[cluster]\nsecret = \"{secret}\"\nworkers = [{{ id = \"w0\", address = \"{worker}\" }}]\nworkers_fixed = true\n{mount}"
     );
-    let memory = "memory = { capacity = \"64MiB\" }";
-    let sections = [
-        (
-            "worker",
-            format!(
-                "[worker]\nid = \"w0\"\nlisten = \"{worker}\"\nadmin_listen = \
-                \"127.0.0.1:0\"\n{memory}\n[worker.shm]\n{shm}\n"
-            ),
-        ),
-        (
-            "gateway",
-            format!(
-                "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \
-                \"{}\"\n{memory}\n",
-                folder.join("data/identities.toml").display()
-            ),
-        ),
-    ];
-    sections.map(|(name, section)| {
-        let path = folder.join(format!("{name}.toml"));
-        std::fs::write(&path, format!("{shared}{section}")).unwrap();
-        path.to_str().unwrap().to_owned()
-    })
+    let worker = worker_section("w0", worker, ANY_PORT, "64MiB");
+    let worker = format!("{shared}{worker}[worker.shm]\n{shm}\n");
+    let gateway = gateway_section(ANY_PORT, ANY_PORT, &folder.join("data/identities.toml"));
+    [
+        write_config(folder, "worker", &worker),
+        write_config(folder, "gateway", &format!("{shared}{gateway}")),
+    ]
 }
 
 /// The same for processes that share a secret and no memory.

@@ -4,21 +4,22 @@
 
 mod processes;
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use processes::{
     Process, dev_key, free_address, get, get_object, mount_of_all, put_object, text, verbs3,
+    wait_until, write_config,
 };
+use verbs3_tests::configuration::{ANY_PORT, coordinator_section, gateway_section, worker_section};
 
 const SECRET: &str = "a secret of thirty-two characters or more";
 const PASSWORD: &str = "a password of some length";
-const WITHIN: Duration = Duration::from_secs(90);
 
-struct Cluster {
+struct ConsoleCluster {
     _store: Process,
     coordinator: Process,
     worker: Process,
@@ -36,7 +37,7 @@ fn make_entry(role: &str) -> String {
     text(&output.stdout)
 }
 
-impl Cluster {
+impl ConsoleCluster {
     fn start(folder: &Path, console: &str) -> Self {
         let store = Process::start_dev(folder, "store", &[]);
         let (access, key) = dev_key(&folder.join("data"));
@@ -45,34 +46,16 @@ impl Cluster {
         let shared = format!(
             "[cluster]\nreplicas = 1\nsecret = \"{SECRET}\"\ncoordinators = [\"http://{address}\"]\n{mount}"
         );
-        let start = |name: &str, section: String| {
-            let file = folder.join(format!("{name}.toml"));
-            std::fs::write(&file, format!("{shared}[{name}]\n{section}")).unwrap();
-            Process::start(folder, name, &[name, "--config", file.to_str().unwrap()])
+        let start = |name: &str, section: &str| {
+            write_config(folder, name, &format!("{shared}{section}"));
+            Process::start_role(folder, name)
         };
-        let admin = "admin_listen = \"127.0.0.1:0\"";
-        let memory = "memory = { capacity = \"64MiB\" }";
-        let coordinator = start(
-            "coordinator",
-            format!(
-                "listen = \"{address}\"\n{admin}\nstore = {{ path = \"{}\" }}\n{console}",
-                folder.join("coordinator").display()
-            ),
-        );
-        let worker = start(
-            "worker",
-            format!(
-                "id = \"w0\"\nlisten = \"{listen}\"\n{admin}\n{memory}\n[worker.shm]\nenabled = \
-                 false\n"
-            ),
-        );
-        let gateway = start(
-            "gateway",
-            format!(
-                "listen = \"127.0.0.1:0\"\n{admin}\n{memory}\nidentities = \"{}\"\n",
-                folder.join("data/identities.toml").display()
-            ),
-        );
+        let section = coordinator_section(&address, ANY_PORT, &folder.join("coordinator"));
+        let coordinator = start("coordinator", &format!("{section}{console}"));
+        let section = worker_section("w0", &listen, ANY_PORT, "64MiB");
+        let worker = start("worker", &format!("{section}[worker.shm]\nenabled = false\n"));
+        let identities = folder.join("data/identities.toml");
+        let gateway = start("gateway", &gateway_section(ANY_PORT, ANY_PORT, &identities));
         Self { _store: store, coordinator, worker, gateway, url: address }
     }
 
@@ -106,27 +89,22 @@ impl Cluster {
     }
 
     fn until_page(&self, cookie: &str, path: &str, holds: impl Fn(&str) -> bool) -> String {
-        let began = Instant::now();
-        loop {
-            let page = self.ask("GET", path, cookie, "");
-            if holds(&page) {
-                return page;
-            }
-            assert!(began.elapsed() < WITHIN, "{page}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let page = RefCell::default();
+        let is_shown = || {
+            page.replace(self.ask("GET", path, cookie, ""));
+            holds(&page.borrow())
+        };
+        wait_until(is_shown, || page.borrow().clone());
+        page.into_inner()
     }
 
-    fn until_metric(&self, line: &str) {
-        let began = Instant::now();
-        loop {
-            let metrics = text(&get(&self.coordinator.admin, "/metrics").body);
-            if metrics.contains(line) {
-                return;
-            }
-            assert!(began.elapsed() < WITHIN, "{line} is not in\n{metrics}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+    /// Waits until the coordinator counts so many of these.
+    fn until_metric(&self, family: &str, labels: &[&str], value: f64) {
+        let metrics = || self.coordinator.metrics();
+        wait_until(
+            || metrics().sum_shown(family, labels) == Some(value),
+            || format!("{family}{labels:?} is not {value} in\n{:#?}", metrics()),
+        );
     }
 }
 
@@ -147,18 +125,15 @@ async fn what_a_gateway_and_a_worker_do_shows_in_the_console() {
     std::fs::write(&users, make_entry("viewer")).unwrap();
     let console =
         format!("console = {{ users = \"{}\", report_every = \"1s\" }}\n", users.display());
-    let mut cluster = Cluster::start(folder.path(), &console);
+    let mut cluster = ConsoleCluster::start(folder.path(), &console);
     let cookie = cluster.sign_in();
     let port = cluster.gateway.listen.rsplit(':').next().unwrap().to_owned();
     cluster.until_page(&cookie, "/console/nodes", |page| {
         let is_heard = page.contains(&format!(":{port}</th>")) && !page.contains("no report");
         is_heard && page.contains("w0") && page.contains(">serving<")
     });
-    let began = Instant::now();
-    while get(&cluster.gateway.admin, "/readyz").status != 200 {
-        assert!(began.elapsed() < WITHIN, "{}", cluster.gateway.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let is_ready = || get(&cluster.gateway.admin, "/readyz").status == 200;
+    wait_until(is_ready, || cluster.gateway.log());
     cluster.until_page(&cookie, "/console", |page| page.contains("The cluster is well"));
     let (access, key) = dev_key(&folder.path().join("data"));
     let client = cluster.gateway.client(&access, &key);
@@ -174,15 +149,15 @@ async fn what_a_gateway_and_a_worker_do_shows_in_the_console() {
     let ways = cluster.until_page(&cookie, "/console/nodes", |page| page.contains(">tcp</td>"));
     assert!(ways.contains("9.0 MiB"), "{ways}");
     cluster.until_page(&cookie, "/console/tenants", |page| page.contains("9.0 MiB"));
-    cluster.until_metric("verbs3_coordinator_console_sessions 1\n");
-    cluster.until_metric("verbs3_coordinator_activity_reporters 2\n");
+    cluster.until_metric("verbs3_coordinator_console_sessions", &[], 1.0);
+    cluster.until_metric("verbs3_coordinator_activity_reporters", &[], 2.0);
     // Who ends in order is missed by nobody.
     assert_eq!(cluster.gateway.end(), Some(0));
     cluster.until_page(&cookie, "/console/nodes", |page| page.contains("No gateway has reported"));
-    cluster.until_metric("verbs3_coordinator_activity_reporters 1\n");
+    cluster.until_metric("verbs3_coordinator_activity_reporters", &[], 1.0);
     // Whoever is taken out of the file is signed out, whether or not they ask.
     std::fs::write(&users, make_entry("viewer").replace("alice", "bob")).unwrap();
-    cluster.until_metric("verbs3_coordinator_console_sessions 0\n");
+    cluster.until_metric("verbs3_coordinator_console_sessions", &[], 0.0);
     assert!(cluster.ask("GET", "/console", &cookie, "").starts_with("HTTP/1.1 303"));
     assert_eq!(cluster.worker.end(), Some(0));
 }
@@ -190,8 +165,9 @@ async fn what_a_gateway_and_a_worker_do_shows_in_the_console() {
 #[test]
 fn nobody_sends_figures_to_coordinators_without_a_console() {
     let folder = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::start(folder.path(), "");
-    cluster.until_metric("route=\"activity_wish\",status=\"200\"} 2\n");
+    let mut cluster = ConsoleCluster::start(folder.path(), "");
+    let wishes = ["route=\"activity_wish\"", "status=\"200\""];
+    cluster.until_metric("verbs3_coordinator_requests_total", &wishes, 2.0);
     assert_eq!(cluster.gateway.end(), Some(0));
     assert_eq!(cluster.worker.end(), Some(0));
     let metrics = text(&get(&cluster.coordinator.admin, "/metrics").body);

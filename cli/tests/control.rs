@@ -8,7 +8,10 @@ use std::path::Path;
 use std::process::Output;
 
 use aws_sdk_s3::Client;
-use processes::{Process, dev_key, get, get_object, put_object, text, verbs3};
+use processes::{
+    Process, dev_key, get, get_object, mount_of_all, put_object, text, verbs3, wait_until,
+    write_config,
+};
 
 const OBJECTS: usize = 12;
 const BYTES: usize = 300_000;
@@ -216,17 +219,15 @@ async fn what_was_changed_past_the_gateway_is_seen_when_that_is_said() {
     let (access, secret) = dev_key(&at.join(".verbs3"));
     let beside = tempfile::tempdir().unwrap();
     let config = format!(
-        "[[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
-         credentials = {{ kind = \"static\", access_key_id = \"{access}\", secret_access_key = \"{secret}\" }}\n\
-         [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"1h\"\n\
+        "{}attributes_ttl = \"1h\"\n\
          [gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\nmemory = {{ capacity = \"32MiB\" }}\n\
          tier = {{ hedge_after = \"59s\", first_progress = \"60s\", idle = \"60s\" }}\n\
          [worker]\nmemory = {{ capacity = \"32MiB\" }}\n[dev]\ndemo = false\ndir = \"{}\"\n",
-        store.listen,
+        mount_of_all(&store, (&access, &secret)),
         at.join(".verbs3/identities.toml").display(),
         beside.path().join(".verbs3").display(),
     );
-    std::fs::write(beside.path().join("cache.toml"), config).unwrap();
+    write_config(beside.path(), "cache", &config);
     let mut command = verbs3();
     command.current_dir(beside.path()).args(["dev", "--config", "cache.toml"]);
     let mut dev = Process::start_command(beside.path(), "cache", command);
@@ -273,14 +274,11 @@ fn dev_as_it_starts_is_well() {
         "gateway.memory.capacity=32MiB",
     ]);
     let mut dev = Process::start_command(folder.path(), "dev", command);
-    let began = std::time::Instant::now();
-    loop {
-        let (code, shown) = said(folder.path(), &["status"]);
-        if code == Some(0) && shown.contains("1 of 1 workers serve") {
-            break;
-        }
-        assert!(began.elapsed() < std::time::Duration::from_secs(180), "{shown}");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    let status = || said(folder.path(), &["status"]);
+    let serves = || {
+        let (code, shown) = status();
+        code == Some(0) && shown.contains("1 of 1 workers serve")
+    };
+    wait_until(serves, || status().1);
     assert_eq!(dev.end(), Some(0));
 }

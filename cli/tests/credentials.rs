@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_sdk_s3::primitives::ByteStream;
-use issuer::{BASE_KEY, BASE_SECRET, Issuer, LIFETIME, Store};
+use issuer::{BASE_KEY, BASE_SECRET, Issuer, LIFETIME, VerifyingStore};
 use processes::{Process, dev_key};
 
 const KINDS: [&str; 4] = ["web", "machine", "role", "process"];
@@ -73,7 +73,7 @@ fn configuration(folder: &Path, issuer: &str, store: &str) -> String {
 async fn renewed_keys_sign_requests_and_no_secret_is_logged() {
     let folder = tempfile::tempdir().unwrap();
     let issuer = Issuer::start().await;
-    let store = Store::start(folder.path(), &KINDS, issuer.keys.clone()).await;
+    let store = VerifyingStore::start(folder.path(), &KINDS, issuer.keys.clone()).await;
     let file = folder.path().join("dev.toml");
     std::fs::write(&file, configuration(folder.path(), &issuer.address, &store.address)).unwrap();
     let dir = folder.path().join("data");

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::presigning::PresigningConfig;
-use processes::{Process, dev_key, get, get_object, put_object, run, text, verbs3};
+use processes::{Process, dev_key, get, get_object, put_object, run, text, verbs3, wait_until};
 
 fn start(folder: &Path, words: &[&str]) -> Process {
     // Of three workers, each one has room for an object of 9 MB, which lies with one of them.
@@ -184,10 +184,7 @@ async fn the_first_signal_drains_requests_and_the_second_ends_at_once() {
         get(&dev.listen, "/");
         dev.signal("-INT");
         let began = Instant::now();
-        while !dev.log().contains("ending") {
-            assert!(began.elapsed() < Duration::from_secs(180), "{}", dev.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until(|| dev.log().contains("ending"), || dev.log());
         if patient {
             upload.write_all(b"f").unwrap();
             let mut answer = String::new();

@@ -11,16 +11,19 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
 use processes::{
-    Process, dev_key, free_address, get, get_object, mount_of_all, put_object, run, text, verbs3,
+    Process, dev_key, free_address, get_object, mount_of_all, put_object, run, text, verbs3,
+    wait_until, write_config,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use verbs3_tests::configuration::{ANY_PORT, gateway_section, worker_section};
+use verbs3_tests::seed;
 
 const PAGE: usize = 256 << 10;
 
 /// A store, a worker with a disk, and a gateway, each a process. The worker and the gateway come
 /// and go.
-struct Cluster {
+struct DiskCluster {
     folder: tempfile::TempDir,
     store: Process,
     address: String,
@@ -29,13 +32,9 @@ struct Cluster {
     rng: StdRng,
 }
 
-impl Cluster {
+impl DiskCluster {
     async fn start(capacity: &str, objects: usize) -> Self {
-        let seed = std::env::var("SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok())
-            .unwrap_or_else(rand::random::<u64>);
-        println!("SEED={seed}");
+        let seed = seed::from_environment();
         let folder = tempfile::tempdir().unwrap();
         let store = Process::start_dev(folder.path(), "store", &[]);
         let address = free_address();
@@ -64,19 +63,15 @@ impl Cluster {
             mount_of_all(&self.store, (&self.key.0, &self.key.1))
         );
         let worker = format!(
-            "[worker]\nid = \"w0\"\nlisten = \"{}\"\nadmin_listen = \"127.0.0.1:0\"\nmemory = {{ capacity = \"32MiB\" }}\n\
-             [worker.shm]\nenabled = false\n[[worker.disk.folders]]\npath = \"{}\"\ncapacity = \
-                 \"{capacity}\"\n",
-            self.address,
+            "{}[worker.shm]\nenabled = false\n\
+             [[worker.disk.folders]]\npath = \"{}\"\ncapacity = \"{capacity}\"\n",
+            worker_section("w0", &self.address, ANY_PORT, "32MiB"),
             self.tier().display()
         );
-        let gateway = format!(
-            "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n\
-             memory = {{ capacity = \"64MiB\" }}\n",
-            self.folder.path().join("data/identities.toml").display()
-        );
-        std::fs::write(self.file("worker"), format!("{shared}{worker}")).unwrap();
-        std::fs::write(self.file("gateway"), format!("{shared}{gateway}")).unwrap();
+        let identities = self.folder.path().join("data/identities.toml");
+        let gateway = gateway_section(ANY_PORT, ANY_PORT, &identities);
+        write_config(self.folder.path(), "worker", &format!("{shared}{worker}"));
+        write_config(self.folder.path(), "gateway", &format!("{shared}{gateway}"));
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -88,22 +83,12 @@ impl Cluster {
     }
 
     fn worker(&self) -> Process {
-        let file = self.file("worker");
-        Process::start(
-            self.folder.path(),
-            "worker",
-            &["worker", "--config", file.to_str().unwrap()],
-        )
+        Process::start_role(self.folder.path(), "worker")
     }
 
     /// A new one each time: an old one would rest its dead worker for a while.
     fn gateway(&self) -> (Process, Client) {
-        let file = self.file("gateway");
-        let gateway = Process::start(
-            self.folder.path(),
-            "gateway",
-            &["gateway", "--config", file.to_str().unwrap()],
-        );
+        let gateway = Process::start_role(self.folder.path(), "gateway");
         let client = gateway.client(&self.key.0, &self.key.1);
         (gateway, client)
     }
@@ -141,24 +126,6 @@ impl Cluster {
     }
 }
 
-/// The sum of a metric's samples whose labels have this text in them.
-fn metric(process: &Process, name: &str, label: &str) -> f64 {
-    let shown = text(&get(&process.admin, "/metrics").body);
-    let samples = shown.lines().filter(|line| {
-        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
-            && line.contains(label)
-    });
-    samples.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(180), "{what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 fn is_root() -> bool {
     let root = text(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0";
     if !root {
@@ -174,7 +141,7 @@ fn is_root() -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_worker_serves_no_wrong_byte_and_keeps_its_cache() {
-    let mut cluster = Cluster::start("256MiB", 30).await;
+    let mut cluster = DiskCluster::start("256MiB", 30).await;
     for _ in 0..4 {
         let (mut worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
         for _ in 0..4 {
@@ -197,12 +164,12 @@ async fn a_killed_worker_serves_no_wrong_byte_and_keeps_its_cache() {
     // What is read once is on disk soon, and survives one more kill.
     let (mut worker, (gateway, client)) = (cluster.worker(), cluster.gateway());
     // All anew: pages of versions that are gone are on disk, too, and don't count.
-    let gone = metric(&worker, "verbs3_disk_pages", "") as u64;
+    let gone = worker.metrics().sum("verbs3_disk_pages", &[]) as u64;
     for number in 0..cluster.objects.len() {
         cluster.overwrite(&client, number).await;
     }
     let began = Instant::now();
-    while (metric(&worker, "verbs3_disk_pages", "") as u64) < gone + cluster.pages() {
+    while (worker.metrics().sum("verbs3_disk_pages", &[]) as u64) < gone + cluster.pages() {
         assert!(began.elapsed() < Duration::from_secs(180), "not all pages came to the disk");
         cluster.read_all(&client).await;
     }
@@ -212,17 +179,17 @@ async fn a_killed_worker_serves_no_wrong_byte_and_keeps_its_cache() {
     let (worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
     assert_eq!(cluster.read_all(&client).await, cluster.objects.len(), "some answers were no hits");
     assert_eq!(
-        metric(&worker, "verbs3_worker_filled_bytes_total", ""),
+        worker.metrics().sum("verbs3_worker_filled_bytes_total", &[]),
         0.0,
         "the store was read for what is on disk"
     );
-    assert_eq!(metric(&worker, "verbs3_disk_corrupt_total", ""), 0.0, "a kill tears nothing");
-    assert!(metric(&worker, "verbs3_disk_promotions_total", "") as u64 >= cluster.pages());
+    assert_eq!(worker.metrics().sum("verbs3_disk_corrupt_total", &[]), 0.0, "a kill tears nothing");
+    assert!(worker.metrics().sum("verbs3_disk_promotions_total", &[]) as u64 >= cluster.pages());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_spoilt_between_two_runs_cost_fills_and_no_wrong_byte() {
-    let mut cluster = Cluster::start("64MiB", 20).await;
+    let mut cluster = DiskCluster::start("64MiB", 20).await;
     let (mut worker, (gateway, client)) = (cluster.worker(), cluster.gateway());
     cluster.read_all(&client).await;
     assert_eq!(worker.end(), Some(0));
@@ -244,13 +211,13 @@ async fn files_spoilt_between_two_runs_cost_fills_and_no_wrong_byte() {
     }
     let (worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
     cluster.read_all(&client).await;
-    assert!(metric(&worker, "verbs3_disk_corrupt_total", "") > 0.0, "nothing was found");
+    assert!(worker.metrics().sum("verbs3_disk_corrupt_total", &[]) > 0.0, "nothing was found");
     cluster.read_all(&client).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_in_use_and_a_foreign_folder_are_refused() {
-    let cluster = Cluster::start("64MiB", 1).await;
+    let cluster = DiskCluster::start("64MiB", 1).await;
     let worker = cluster.worker();
     let file = cluster.file("worker");
     let other = ["--set", "worker.listen=127.0.0.1:0"];
@@ -274,7 +241,7 @@ async fn a_full_disk_shrinks_the_tier_and_costs_no_request() {
     if !is_root() {
         return;
     }
-    let cluster = Cluster::start("256MiB", 60).await;
+    let cluster = DiskCluster::start("256MiB", 60).await;
     std::fs::create_dir(cluster.tier()).unwrap();
     // A mount namespace of its own: nobody else sees this file system, and it ends with the
     // process.
@@ -287,19 +254,23 @@ async fn a_full_disk_shrinks_the_tier_and_costs_no_request() {
     for _ in 0..3 {
         cluster.read_all(&client).await;
     }
-    wait_for("the disk is not said to be full", || {
-        metric(&worker, "verbs3_disk_folder_full", "") == 1.0
-    });
+    wait_until(
+        || worker.metrics().sum("verbs3_disk_folder_full", &[]) == 1.0,
+        || "the disk is not said to be full".to_owned(),
+    );
     // These two are looked over now and then.
-    wait_for("what fits is not kept", || metric(&worker, "verbs3_disk_pages", "") > 0.0);
-    assert!(metric(&worker, "verbs3_disk_file_bytes", "") <= (14 << 20) as f64);
-    assert!(metric(&worker, "verbs3_disk_errors_total", "kind=\"full\"") >= 1.0);
-    assert_eq!(metric(&worker, "verbs3_disk_folder_up", ""), 1.0);
+    wait_until(
+        || worker.metrics().sum("verbs3_disk_pages", &[]) > 0.0,
+        || "what fits is not kept".to_owned(),
+    );
+    assert!(worker.metrics().sum("verbs3_disk_file_bytes", &[]) <= (14 << 20) as f64);
+    assert!(worker.metrics().sum("verbs3_disk_errors_total", &["kind=\"full\""]) >= 1.0);
+    assert_eq!(worker.metrics().sum("verbs3_disk_folder_up", &[]), 1.0);
     assert_eq!(worker.log().matches("the disk is full").count(), 1, "{}", worker.log());
 }
 
 /// A worker whose disk fails (`EIO_WHILE`) or hangs (`HANG_WHILE`) as long as the file exists.
-fn ailing(cluster: &Cluster, how: &str, trigger: &Path) -> Process {
+fn ailing(cluster: &DiskCluster, how: &str, trigger: &Path) -> Process {
     let shim = cluster.folder.path().join("shim.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/eio/shim.c");
     let made = Command::new("cc")
@@ -321,7 +292,7 @@ fn ailing(cluster: &Cluster, how: &str, trigger: &Path) -> Process {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_or_hanging_disk_is_left_and_costs_no_request() {
     for (how, kind) in [("EIO_WHILE", "kind=\"io\""), ("HANG_WHILE", "kind=\"stalled\"")] {
-        let cluster = Cluster::start("256MiB", 12).await;
+        let cluster = DiskCluster::start("256MiB", 12).await;
         // Pages of an earlier life, so that there is something to read.
         let (mut worker, (gateway, client)) = (cluster.worker(), cluster.gateway());
         cluster.read_all(&client).await;
@@ -334,8 +305,11 @@ async fn a_failing_or_hanging_disk_is_left_and_costs_no_request() {
         std::fs::write(&trigger, "").unwrap();
         let began = Instant::now();
         cluster.read_all(&client).await;
-        wait_for("the folder goes on", || metric(&worker, "verbs3_disk_folder_up", "") == 0.0);
-        assert!(metric(&worker, "verbs3_disk_errors_total", kind) >= 1.0);
+        wait_until(
+            || worker.metrics().sum("verbs3_disk_folder_up", &[]) == 0.0,
+            || "the folder goes on".to_owned(),
+        );
+        assert!(worker.metrics().sum("verbs3_disk_errors_total", &[kind]) >= 1.0);
         assert_eq!(
             worker.log().matches("of the disk tier failed and rests").count(),
             1,
@@ -355,7 +329,7 @@ async fn a_failing_or_hanging_disk_is_left_and_costs_no_request() {
         std::fs::remove_file(&trigger).unwrap();
         let (worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
         cluster.read_all(&client).await;
-        assert!(metric(&worker, "verbs3_disk_promotions_total", "") > 0.0);
+        assert!(worker.metrics().sum("verbs3_disk_promotions_total", &[]) > 0.0);
     }
 }
 
@@ -376,5 +350,5 @@ async fn dev_keeps_what_it_cached_when_asked_to() {
     let dev = Process::start_dev(folder.path(), "dev", &words);
     let answer = get_object(&dev.client(&access, &secret), "demo", "k").await;
     assert!(answer.body == body && answer.head.contains("x-verbs3-cache: hit"), "{}", answer.head);
-    assert_eq!(metric(&dev, "verbs3_worker_filled_bytes_total", ""), 0.0);
+    assert_eq!(dev.metrics().sum("verbs3_worker_filled_bytes_total", &[]), 0.0);
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// A host of `rdma`'s fixtures, as files below a temporary folder.
 fn host(name: &str) -> tempfile::TempDir {
-    let fixture = format!("{}/../rdma/src/doctor/fixtures/{name}.tree", env!("CARGO_MANIFEST_DIR"));
+    let fixture = format!("{}/../rdma/doctor/fixtures/{name}.tree", env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
     for line in fs::read_to_string(fixture).unwrap().lines().filter(|line| !line.starts_with('#')) {
         let (path, content) = line.split_once(" -> ").or_else(|| line.split_once(" =")).unwrap();

@@ -5,22 +5,22 @@ mod processes;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
 use processes::{
     Process, dev_key, free_address, get, get_object, mount_of_all, put_object, text, verbs3,
+    wait_until, write_config,
 };
 use verbs3_coordinator_client::proof::{
     ClusterSecret, ProofRecipient, ProvenRequest, RECIPIENT_HEADER, REQUEST_HEADER, wall_clock_ms,
 };
+use verbs3_tests::configuration::{ANY_PORT, coordinator_section, gateway_section, worker_section};
 
 const SECRET: &str = "a secret of thirty-two characters or more";
 const MIB: usize = 1 << 20;
 
-struct Bed {
+struct PreloadCluster {
     folder: tempfile::TempDir,
     _store: Process,
     workers: Vec<Process>,
@@ -30,24 +30,7 @@ struct Bed {
     url: String,
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path: PathBuf = folder.join(format!("{name}.toml"));
-    std::fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
-fn start_coordinator(folder: &Path) -> Process {
-    let file = folder.join("coordinator.toml");
-    Process::start(folder, "coordinator", &["coordinator", "--config", file.to_str().unwrap()])
-}
-
-fn start_worker(folder: &Path, number: usize) -> Process {
-    let name = format!("worker-{number}");
-    let file = folder.join(format!("{name}.toml"));
-    Process::start(folder, &name, &["worker", "--config", file.to_str().unwrap()])
-}
-
-impl Bed {
+impl PreloadCluster {
     /// Two workers of this much memory: listed by everybody's configuration, or `registered` with
     /// the coordinator.
     fn start(memory: &str, registered: bool) -> Self {
@@ -71,31 +54,24 @@ impl Bed {
             "[cluster]\nsecret = \"{SECRET}\"\n{members}\n{mount}attributes_ttl = \"1h\"\n"
         );
         let section = format!(
-            "{shared}[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\n\
-             store = {{ path = \"{}\" }}\npreload = {{ failures = \"{}\", memory = \"16MiB\" }}\n",
-            at.join("coordinator").display(),
+            "{shared}{}preload = {{ failures = \"{}\", memory = \"16MiB\" }}\n",
+            coordinator_section(&address, ANY_PORT, &at.join("coordinator")),
             at.join("failures").display()
         );
-        write(at, "coordinator", &section);
-        let coordinator = start_coordinator(at);
+        write_config(at, "coordinator", &section);
+        let coordinator = Process::start_role(at, "coordinator");
         for (number, listen) in addresses.iter().enumerate() {
-            let section = format!(
-                "{shared}[worker]\nid = \"w{number}\"\nlisten = \"{listen}\"\nadmin_listen = \"127.0.0.1:0\"\n\
-                 memory = {{ capacity = \"{memory}\" }}\n[worker.shm]\nenabled = false\n"
-            );
-            write(at, &format!("worker-{number}"), &section);
+            let section = worker_section(&format!("w{number}"), listen, ANY_PORT, memory);
+            let section = format!("{shared}{section}[worker.shm]\nenabled = false\n");
+            write_config(at, &format!("worker-{number}"), &section);
         }
-        let workers = vec![start_worker(at, 0), start_worker(at, 1)];
-        let section = format!(
-            "{shared}[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n\
-             tier = {{ hedge_after = \"19s\", first_progress = \"20s\" }}\n\
-             memory = {{ capacity = \"64MiB\" }}\n",
-            data.join("identities.toml").display()
-        );
-        let file = write(at, "gateway", &section);
-        let gateway = Process::start(at, "gateway", &["gateway", "--config", &file]);
+        let workers = ["worker-0", "worker-1"].map(|name| Process::start_role(at, name)).into();
+        let section = gateway_section(ANY_PORT, ANY_PORT, &data.join("identities.toml"));
+        let patience = "tier = { hedge_after = \"19s\", first_progress = \"20s\" }\n";
+        write_config(at, "gateway", &format!("{shared}{section}{patience}"));
+        let gateway = Process::start_role(at, "gateway");
         let client = gateway.client(&access, &key);
-        let bed = Self {
+        let cluster = Self {
             folder,
             _store: store,
             workers,
@@ -105,14 +81,13 @@ impl Bed {
             url: format!("http://{address}"),
         };
         if registered {
-            bed.until_all_serve();
+            cluster.until_all_serve();
         }
-        bed
+        cluster
     }
 
     /// Of a coordinated cluster: both workers own slots, and the gateway has a map.
     fn until_all_serve(&self) {
-        let began = Instant::now();
         let shown = || {
             let mut command = verbs3();
             command.env("VERBS3_CLUSTER__SECRET", SECRET).args([
@@ -122,21 +97,21 @@ impl Bed {
             ]);
             command.output().unwrap()
         };
-        loop {
+        let all_serve = || {
             let status = shown();
-            let serve = text(&status.stdout).contains("2 of 2 workers serve")
-                && status.status.code() == Some(0);
-            if serve && get(&self.gateway.admin, "/readyz").status == 200 {
-                return;
-            }
-            assert!(
-                began.elapsed() < Duration::from_secs(180),
-                "{}\n{}",
-                said(&status),
-                self.coordinator.log()
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            text(&status.stdout).contains("2 of 2 workers serve")
+                && status.status.code() == Some(0)
+                && get(&self.gateway.admin, "/readyz").status == 200
+        };
+        wait_until(all_serve, || format!("{}\n{}", said(&shown()), self.coordinator.log()));
+    }
+
+    /// Waits until the workers have filled so many bytes more than `before`.
+    fn until_filled(&self, before: f64, bytes: usize) {
+        wait_until(
+            || self.metric("verbs3_worker_filled_bytes_total") - before >= bytes as f64,
+            || format!("nothing is loaded:\n{}", self.coordinator.log()),
+        );
     }
 
     fn preload(&self, words: &[&str]) -> Child {
@@ -161,12 +136,7 @@ impl Bed {
 
     /// Of all workers.
     fn metric(&self, name: &str) -> f64 {
-        let of = |worker: &Process| {
-            let metrics = text(&get(&worker.admin, "/metrics").body);
-            let lines = metrics.lines().filter(|line| line.starts_with(name));
-            lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>()
-        };
-        self.workers.iter().map(of).sum()
+        self.workers.iter().map(|worker| worker.metrics().sum(name, &[])).sum()
     }
 }
 
@@ -233,9 +203,9 @@ fn said(output: &Output) -> String {
 
 #[tokio::test]
 async fn a_job_survives_its_coordinators_death_and_makes_all_hot() {
-    let mut bed = Bed::start("96MiB", true);
-    let bytes = bed.put(30, MIB + 1000).await;
-    let filled_before = bed.metric("verbs3_worker_filled_bytes_total");
+    let mut cluster = PreloadCluster::start("96MiB", true);
+    let bytes = cluster.put(30, MIB + 1000).await;
+    let filled_before = cluster.metric("verbs3_worker_filled_bytes_total");
     let words = [
         "s3://demo/set/",
         "--id",
@@ -246,20 +216,12 @@ async fn a_job_survives_its_coordinators_death_and_makes_all_hot() {
         "--follow",
         "--json",
     ];
-    let following = bed.preload(&words);
+    let following = cluster.preload(&words);
     // Somewhere in the middle.
-    let began = Instant::now();
-    while bed.metric("verbs3_worker_filled_bytes_total") - filled_before < (8 * MIB) as f64 {
-        assert!(
-            began.elapsed() < Duration::from_secs(180),
-            "nothing is loaded:\n{}",
-            bed.coordinator.log()
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    bed.coordinator.signal("-KILL");
-    bed.coordinator.ended();
-    bed.coordinator = start_coordinator(bed.folder.path());
+    cluster.until_filled(filled_before, 8 * MIB);
+    cluster.coordinator.signal("-KILL");
+    cluster.coordinator.ended();
+    cluster.coordinator = Process::start_role(cluster.folder.path(), "coordinator");
 
     let output = following.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
@@ -272,34 +234,38 @@ async fn a_job_survives_its_coordinators_death_and_makes_all_hot() {
         (&30.into(), &30.into()),
         "{last}"
     );
-    let filled = bed.metric("verbs3_worker_filled_bytes_total") - filled_before;
+    let filled = cluster.metric("verbs3_worker_filled_bytes_total") - filled_before;
     assert!(filled <= bytes as f64 * 1.01, "{filled} bytes came from the store for {bytes}");
 
-    let asked = bed.metric("verbs3_worker_ufs_requests_total");
+    let asked = cluster.metric("verbs3_worker_ufs_requests_total");
     for number in 0..30 {
-        let answer = get_object(&bed.client, "demo", &format!("set/{number:03}")).await;
+        let answer = get_object(&cluster.client, "demo", &format!("set/{number:03}")).await;
         assert!(answer.body == content(number, MIB + 1000), "{number} has other bytes");
         assert!(answer.head.contains("x-verbs3-cache: hit"), "{number}: {}", answer.head);
     }
-    assert_eq!(bed.metric("verbs3_worker_ufs_requests_total"), asked, "reads went to the store");
+    assert_eq!(
+        cluster.metric("verbs3_worker_ufs_requests_total"),
+        asked,
+        "reads went to the store"
+    );
 
-    let lines = progress(&bed.url, "night", || ());
+    let lines = progress(&cluster.url, "night", || ());
     assert!(lines.len() == 1 && lines[0]["state"] == "done", "{lines:?}");
 
-    let listed = bed.preload(&["ls"]).wait_with_output().unwrap();
+    let listed = cluster.preload(&["ls"]).wait_with_output().unwrap();
     assert!(text(&listed.stdout).contains("night"), "{}", said(&listed));
-    let shown = bed.preload(&["show", "night"]).wait_with_output().unwrap();
+    let shown = cluster.preload(&["show", "night"]).wait_with_output().unwrap();
     assert!(text(&shown.stdout).contains("job night: done"), "{}", said(&shown));
-    assert_eq!(bed.coordinator.end(), Some(0));
-    assert_eq!(bed.gateway.end(), Some(0));
+    assert_eq!(cluster.coordinator.end(), Some(0));
+    assert_eq!(cluster.gateway.end(), Some(0));
 }
 
 #[tokio::test]
 async fn what_a_worker_takes_with_it_is_loaded_again() {
-    let mut bed = Bed::start("96MiB", true);
-    bed.put(30, MIB + 1000).await;
-    let filled_before = bed.metric("verbs3_worker_filled_bytes_total");
-    let following = bed.preload(&[
+    let mut cluster = PreloadCluster::start("96MiB", true);
+    cluster.put(30, MIB + 1000).await;
+    let filled_before = cluster.metric("verbs3_worker_filled_bytes_total");
+    let following = cluster.preload(&[
         "s3://demo/set/",
         "--id",
         "night",
@@ -308,18 +274,10 @@ async fn what_a_worker_takes_with_it_is_loaded_again() {
         "--follow",
         "--json",
     ]);
-    let began = Instant::now();
-    while bed.metric("verbs3_worker_filled_bytes_total") - filled_before < (12 * MIB) as f64 {
-        assert!(
-            began.elapsed() < Duration::from_secs(180),
-            "nothing is loaded:\n{}",
-            bed.coordinator.log()
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    bed.workers[0].signal("-KILL");
-    bed.workers[0].ended();
-    bed.workers[0] = start_worker(bed.folder.path(), 0);
+    cluster.until_filled(filled_before, 12 * MIB);
+    cluster.workers[0].signal("-KILL");
+    cluster.workers[0].ended();
+    cluster.workers[0] = Process::start_role(cluster.folder.path(), "worker-0");
 
     let output = following.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
@@ -334,17 +292,17 @@ async fn what_a_worker_takes_with_it_is_loaded_again() {
         "{last}"
     );
     for number in 0..30 {
-        let answer = get_object(&bed.client, "demo", &format!("set/{number:03}")).await;
+        let answer = get_object(&cluster.client, "demo", &format!("set/{number:03}")).await;
         assert!(answer.body == content(number, MIB + 1000), "{number} has other bytes");
     }
 }
 
 #[tokio::test]
 async fn the_exit_status_says_what_happened() {
-    let mut bed = Bed::start("32MiB", false);
-    bed.put(12, 8 * MIB).await;
+    let mut cluster = PreloadCluster::start("32MiB", false);
+    cluster.put(12, 8 * MIB).await;
     let status = |words: &[&str]| {
-        let output = bed.preload(words).wait_with_output().unwrap();
+        let output = cluster.preload(words).wait_with_output().unwrap();
         (output.status.code(), said(&output))
     };
     let (code, said) = status(&["s3://demo/set/", "--dry-run", "--follow"]);
@@ -364,7 +322,7 @@ async fn the_exit_status_says_what_happened() {
     let (code, said) = status(&["s3://demo/set/", "--id", "slow", "--bandwidth", "1KiB"]);
     assert!(code == Some(0), "{said}");
     // Who follows it hears of it as it is, and of its end.
-    let lines = progress(&bed.url, "slow", || {
+    let lines = progress(&cluster.url, "slow", || {
         let (code, said) = status(&["stop", "slow"]);
         assert!(code == Some(0) && said.contains("stopped"), "{said}");
     });
@@ -378,9 +336,9 @@ async fn the_exit_status_says_what_happened() {
     assert!(code == Some(1) && said.contains("nothing was done now"), "{said}");
     let (code, said) = status(&["stop", "slo w"]);
     assert!(code == Some(2) && said.contains("is no job's id"), "{said}");
-    assert_eq!(bed.coordinator.end(), Some(0));
+    assert_eq!(cluster.coordinator.end(), Some(0));
     let (code, said) = {
-        let output = bed.preload(&["ls"]).wait_with_output().unwrap();
+        let output = cluster.preload(&["ls"]).wait_with_output().unwrap();
         (output.status.code(), self::said(&output))
     };
     assert!(code == Some(2) && said.contains("no coordinator answers"), "{said}");
@@ -390,14 +348,14 @@ async fn the_exit_status_says_what_happened() {
 /// name, which no rule gives to anybody.
 #[tokio::test]
 async fn a_gateway_with_other_mounts_has_nothing_listed() {
-    let mut bed = Bed::start("96MiB", true);
-    bed.put(3, 1000).await;
-    let at = bed.folder.path();
+    let mut cluster = PreloadCluster::start("96MiB", true);
+    cluster.put(3, 1000).await;
+    let at = cluster.folder.path();
     let part =
         "[[mount]]\nname = \"part\"\nufs = \"store\"\nbucket = \"demo\"\nprefix = \"set/\"\n";
     let settings = std::fs::read_to_string(at.join("gateway.toml")).unwrap();
     let settings = settings.replace("[gateway]", &format!("{part}[gateway]"));
-    let file = write(at, "other", &settings);
+    let file = write_config(at, "other", &settings);
     let mut other = Process::start(at, "other", &["gateway", "--config", &file]);
     let (access, secret) = dev_key(&at.join("data"));
     let count = |path: &str| {
@@ -416,5 +374,5 @@ async fn a_gateway_with_other_mounts_has_nothing_listed() {
     let (code, said) = count("s3://demo/set/");
     assert!(code == Some(0) && said.contains("3 objects"), "{said}");
     assert_eq!(other.end(), Some(0));
-    assert_eq!(bed.coordinator.end(), Some(0));
+    assert_eq!(cluster.coordinator.end(), Some(0));
 }

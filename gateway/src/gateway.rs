@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
-use verbs3_admin::{AdminEndpoints, AdminLimits, AdminMetrics, ReadinessCheck};
+use verbs3_admin::ReadinessCheck;
 use verbs3_client::CacheTierClient;
 use verbs3_lending::LendingSocketError;
 use verbs3_telemetry::RequestTracer;
@@ -45,7 +45,6 @@ pub struct GatewayParts<'a> {
     pub identities: Arc<IdentityStore>,
     /// `None`: there are no coordinators to run preload jobs.
     pub preload: Option<Arc<dyn PreloadJobs>>,
-    pub admin_limits: AdminLimits,
     pub registry: &'a Registry,
 }
 
@@ -60,17 +59,14 @@ pub struct GatewayService {
     server: HttpServer,
     lending: GatewayLending,
     front: Arc<GatewayFront>,
-    registry: Registry,
     /// Makes the gateway not ready.
     leaving: CancellationToken,
     /// Ends the server's and the gateway's own tasks.
     stop: CancellationToken,
-    /// Ends the admin endpoints. They outlive the rest, to report its shutdown.
-    stop_admin: CancellationToken,
+    /// Ends the probes of stores.
+    stop_probes: CancellationToken,
     tasks: TaskTracker,
-    admin_tasks: TaskTracker,
-    admin_limits: AdminLimits,
-    admin_metrics: Arc<AdminMetrics>,
+    probe_tasks: TaskTracker,
     /// Their stores are probed.
     mounts: MountTable,
     store_probe: GatewayStoreProbeSettings,
@@ -112,10 +108,9 @@ impl GatewayService {
         writes: WriteParts,
     ) -> Result<Self, prometheus::Error> {
         let WriteParts { homes, populate } = writes;
-        let GatewayParts { mounts, identities, preload, admin_limits, registry } = parts;
+        let GatewayParts { mounts, identities, preload, registry } = parts;
         let probed_mounts = mounts.clone();
         let metrics = Arc::new(GatewayHttpMetrics::new(registry)?);
-        let admin_metrics = Arc::new(AdminMetrics::new(registry)?);
         let GatewaySettings { limits, timeouts, .. } = settings;
         metrics.in_flight_max.set(limits.requests_in_flight_max.into());
         metrics.connections_max.set(limits.connections_max.into());
@@ -249,21 +244,15 @@ impl GatewayService {
             registry,
             stop.clone(),
         )?;
-        let stop_admin = CancellationToken::new();
-        let registry = registry.clone();
-        let admin_tasks = TaskTracker::new();
         Ok(Self {
             server,
             lending,
             front,
-            registry,
             leaving: CancellationToken::new(),
             stop,
-            stop_admin,
+            stop_probes: CancellationToken::new(),
             tasks,
-            admin_tasks,
-            admin_limits,
-            admin_metrics,
+            probe_tasks: TaskTracker::new(),
             mounts: probed_mounts,
             store_probe: settings.store_probe.clone(),
         })
@@ -284,16 +273,14 @@ impl GatewayService {
         self.lending.open_socket()
     }
 
-    /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun. Stores
-    /// are probed from now on, so that `/readyz` can tell of those that are silent.
-    pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<ReadinessCheck>) {
-        readiness.push(ReadinessCheck::until_shutdown(self.leaving.clone()));
-        let (settings, tasks) = (&self.store_probe, &self.admin_tasks);
-        readiness.push(start_store_probes(&self.mounts, settings, tasks, &self.stop_admin));
-        let (registry, stop) = (self.registry.clone(), self.stop_admin.clone());
-        let (limits, metrics) = (self.admin_limits, self.admin_metrics.clone());
-        let admin = AdminEndpoints { registry, readiness, stop, limits, metrics };
-        self.admin_tasks.spawn(admin.serve_endpoints(socket));
+    /// Returns the conditions of `/readyz`: not ready once the shutdown has begun. Stores are probed
+    /// from now on, so that it can tell of those that are silent.
+    pub fn start_readiness(&self) -> Vec<ReadinessCheck> {
+        let (settings, tasks) = (&self.store_probe, &self.probe_tasks);
+        vec![
+            ReadinessCheck::until_shutdown(self.leaving.clone()),
+            start_store_probes(&self.mounts, settings, tasks, &self.stop_probes),
+        ]
     }
 
     /// Lets clients leave in order, then accepts no more connections, and lets requests under way
@@ -310,9 +297,9 @@ impl GatewayService {
         if timeout_at(until, self.tasks.wait()).await.is_err() {
             warn!(left = self.tasks.len(), "writes whose clients have gone did not end in time");
         }
-        self.stop_admin.cancel();
-        self.admin_tasks.close();
-        self.admin_tasks.wait().await;
+        self.stop_probes.cancel();
+        self.probe_tasks.close();
+        self.probe_tasks.wait().await;
     }
 }
 

@@ -59,7 +59,7 @@ pub enum ArenaError {
 pub struct ArenaUsage {
     pub capacity_bytes: u64,
     /// Bytes of all loaned cells, at the width of their classes.
-    pub leased_bytes: u64,
+    pub loaned_bytes: u64,
     /// Bytes that the borrowers asked for; the difference is waste.
     pub asked_bytes: u64,
     /// Bytes in extents that no class owns.
@@ -112,8 +112,8 @@ impl Arena {
     pub fn allocate_cell(&self, bytes: usize) -> Option<ArenaCell> {
         let class = self.shared.classes.class_of(bytes)?;
         let slot = self.shared.pool.lock().allocate_slot(class, bytes)?;
-        let lease = ArenaLoan::new(self.shared.clone(), slot, bytes);
-        Some(ArenaCell { lease })
+        let loan = ArenaLoan::new(self.shared.clone(), slot, bytes);
+        Some(ArenaCell { loan })
     }
 
     /// Returns the width of the class that a loan of `bytes` would take. Returns the widest, where

@@ -279,10 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_does_not_fit_leases_nothing() {
+    fn a_loan_that_does_not_fit_loans_nothing() {
         let arena = arena();
         assert!(Landing::allocate_segments(&arena, &[256 << 10; 65]).is_none());
-        assert_eq!(arena.arena_usage().leased_bytes, 0);
+        assert_eq!(arena.arena_usage().loaned_bytes, 0);
         assert_eq!(Landing::allocate_segments(&arena, &[]).unwrap().total_bytes(), 0);
     }
 
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_leased_until_its_landing_and_pieces_are_gone() {
+    fn memory_stays_loaned_until_its_landing_and_pieces_are_gone() {
         for landing_first in [true, false] {
             let arena = arena();
             let mut landing = Landing::allocate_segments(&arena, &[10]).unwrap();
@@ -378,7 +378,7 @@ mod tests {
             }
             prop_assert_eq!(seen, source);
             drop(landing);
-            prop_assert_eq!(arena.arena_usage().leased_bytes, 0);
+            prop_assert_eq!(arena.arena_usage().loaned_bytes, 0);
         }
     }
 }

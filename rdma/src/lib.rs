@@ -16,7 +16,7 @@
 //!   (traits in `calls`).
 //! - *Outbox*, *intake*: outlet and inlet over a byte stream, for tcp and shm (`stream`).
 //! - *Route*: which transport the calls to a peer take now, beside the best one
-//!   (`peer/route_monitor`). In `doctor` and `verbs` a route is that of IP packets.
+//!   (`peer/route_monitor`). In `verbs` a route is that of IP packets.
 //!
 //! A message goes out and in: `TransportPeer::call_with` → `peer/way_choice` → `calls/line_call` →
 //! outlet ⇒ inlet → `calls/session` → `CallService::serve_call`. Its reply: `session/reply_driver`
@@ -31,10 +31,8 @@
 //! - `inprocess` has none: it implements `PeerConnection` itself.
 
 pub mod arena;
-pub mod bench;
 pub mod calls;
-mod cpu_affinity;
-pub mod doctor;
+pub mod cpu_affinity;
 pub mod inprocess;
 mod keyed_mac;
 pub mod landing;

@@ -194,13 +194,35 @@ pub fn register_metrics(registry: &Registry) -> PrometheusResult<()> {
     register_ports(registry, "/sys/class/infiniband".into())
 }
 
+/// The work of this process's NICs since its start, over all rails.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VerbsWork {
+    /// Work requests posted to send queues.
+    pub work_requests: u64,
+    pub completions: u64,
+    /// Payload bytes copied into messages, where a WRITE would have moved them.
+    pub copied_bytes: u64,
+}
+
+/// Reads the work of this process's NICs from its metrics.
+pub fn read_verbs_work() -> VerbsWork {
+    let posted = [PostedOperation::Write, PostedOperation::Send, PostedOperation::Window];
+    let mut work = VerbsWork::default();
+    for rail in transport_metrics().rails.list_tables() {
+        work.work_requests += posted.map(|op| rail.work_requests[op].get()).iter().sum::<u64>();
+        work.completions += rail.completions.get();
+        work.copied_bytes += rail.copied_bytes.get();
+    }
+    work
+}
+
 /// Makes the usage of `arena` visible in `registry`. A registry takes one arena.
 pub fn register_arena(registry: &Registry, arena: Arena) -> PrometheusResult<()> {
     register_sampled(registry, ArenaMetrics::default(), move |metrics| {
         let usage = arena.arena_usage();
         for (share, bytes) in [
             (ArenaShare::Capacity, usage.capacity_bytes),
-            (ArenaShare::Leased, usage.leased_bytes),
+            (ArenaShare::Loaned, usage.loaned_bytes),
             (ArenaShare::Asked, usage.asked_bytes),
             (ArenaShare::Unassigned, usage.unassigned_bytes),
         ] {
@@ -344,7 +366,7 @@ pub(crate) enum WorkFailure {
 pub(crate) enum ArenaShare {
     Capacity,
     /// As wide as its classes.
-    Leased,
+    Loaned,
     Asked,
     Unassigned,
 }

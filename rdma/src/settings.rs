@@ -66,9 +66,14 @@ pub struct VerbsSettings {
     /// subnet; where there are several or none, rail i to the peer's rail i. Each is
     /// `"mlx5_0"` or `"mlx5_0:2"` (RDMA device and port), `"ib0"` (its network device) or its IP
     /// address; one that is not there keeps its place and is tried again. `"auto"` alone takes
-    /// every port that has an address at the start.
+    /// every port that has an address at the start, and `"10.2.0.0/16"` those with an address in
+    /// this subnet, by which they are rails then.
     #[setting(default = ["auto"])]
     pub rails: Vec<String>,
+    /// Ports that `"auto"` and subnets leave out, such as those of storage or management: devices,
+    /// ports, or any of a port's network devices, addresses or subnets, written as in `rails`.
+    #[setting(default = [])]
+    pub rails_except: Vec<String>,
     /// Port that a worker listens on, on each of its rails.
     #[setting(default = 9403, range = 1..=65_535)]
     pub port: u16,

@@ -55,6 +55,8 @@ VARIANTS = [
     ("controller with an endpoint of one's own", ["--set", "controller.enabled=true", "--set", "controller.endpoint=http://s3.example:9000"],
      ['endpoint = "http://s3.example:9000"']),
     ("jobs", JOBS, ["kind: Job", '"bench","fabric"']),
+    ("jobs of another pool", [*JOBS, "--set", "pools[0].name=a", "--set", "pools[1].name=b", "--set", "pools[1].rdma.resources.rdma/b=1", "--set", "acceptance.pool=b"],
+     ["configMap: { name: verbs3-b }", '"memory":"1Gi","rdma/b":1']),
     ("jobs over other networks", [*JOBS, "--set", "acceptance.fabric.railDevices={net1,net2}"], ["for device in net1 net2"]),
 ]
 # Everything that structure.py looks at, in a cluster of another name than the default.
@@ -77,6 +79,9 @@ REFUSED = [
     (["--set", "tls.gateway.enabled=true", "--set", "webhook.enabled=true", "--set", "webhook.tls.caBundle=Q0E="], "webhook.settings.endpoint"),
     (["--set", "settings.ufs=null"], "ufs"),
     (["--set", "webhook.enabled=true"], "webhook.tls.caBundle"),
+    ([*JOBS, "--set", "pools[0].name=a", "--set", "acceptance.pool=b"], "no pool of `pools` is called"),
+    (["--set", "lending.folder=/var/run"], "lending/folder"),
+    (["--set", "lending.enabled=true", "--set", "nodes.socketsPath=/run/verbs3-lending"], "lending.folder is nodes.socketsPath"),
     (["--set", "controller.secrets[0].namespace=train"], "names"),
 ]
 # Kinds that the API's own schemas don't have.

@@ -81,6 +81,7 @@ class Installation:
             "nodes": {"rdma": {"mode": "off"}, "worker": {"memoryGiB": 1, "overheadGiB": 1, "cpu": "20m", "drainFor": "2m"},
                       "gateway": {"resources": SMALL}},
             "webhook": {"enabled": True, "tls": {"caBundle": authority}},
+            "lending": {"enabled": True},
             "controller": {"enabled": True, "secrets": [{"namespace": "train", "names": ["verbs3-access-key"]}]},
         }
 

@@ -1,6 +1,6 @@
-"""The images that pods of the test run: ours as deploy/container says, etcd, a client with boto3, and the pause of Kubernetes.
+"""The images that pods of the test run: ours as deploy/container says, etcd, a client with boto3 and our package, and the pause of Kubernetes.
 
-    pod_images.py --verbs3 V --etcd E --pause P --venv VENV --dir DIR --root ROOT --python-root ROOT
+    pod_images.py --verbs3 V --etcd E --pause P --venv VENV --package PACKAGE --dir DIR --root ROOT --python-root ROOT
     pod_images.py --command           the command that makes ROOT, by the Containerfile"""
 
 import argparse
@@ -26,10 +26,11 @@ def make_images(said, folder: Path) -> list[dict]:
     base, ours = Path(said.root), recipe()
     program, = ours.copied
     packages = next(Path(said.venv).glob("lib/python3*/site-packages"))
+    brought = {f"/opt/client/{name}": packages / name for name in CLIENT_PACKAGES} | {"/opt/client/verbs3": Path(said.package)}
     layers = {
         OURS: [base, make_layer(folder / "verbs3.layer", {program: Path(said.verbs3)})],
         ETCD: [base, make_layer(folder / "etcd.layer", {"/usr/local/bin/etcd": Path(said.etcd)})],
-        CLIENT: [Path(said.python_root), make_layer(folder / "client.layer", {f"/opt/client/{name}": packages / name for name in CLIENT_PACKAGES})],
+        CLIENT: [Path(said.python_root), make_layer(folder / "client.layer", brought)],
         PAUSE: [make_layer(folder / "pause.layer", {"/pause": Path(said.pause)})],
     }
     configs = {OURS: {"User": ours.user, "Entrypoint": ours.entrypoint}, ETCD: {}, CLIENT: {"User": "9000"}, PAUSE: {"Entrypoint": ["/pause"]}}
@@ -46,7 +47,7 @@ def make_images(said, folder: Path) -> list[dict]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--command", action="store_true")
-    for name in ("verbs3", "etcd", "pause", "venv", "dir", "root", "python-root"):
+    for name in ("verbs3", "etcd", "pause", "venv", "package", "dir", "root", "python-root"):
         parser.add_argument(f"--{name}")
     said = parser.parse_args()
     if said.command:

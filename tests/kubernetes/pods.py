@@ -35,6 +35,14 @@ READ = ("import boto3, hashlib, os; answer = boto3.client('s3').get_object(Bucke
         "print(os.environ['AWS_ENDPOINT_URL_S3'], hashlib.sha256(answer['Body'].read()).hexdigest())")
 
 
+# Reads by lent memory for some seconds, as a user that is not the gateway's; prints how often, and what was wrong.
+LEND = ("import hashlib, os, time, verbs3\nreader = verbs3.connect()\nuntil, reads, wrong = time.monotonic() + {seconds}, 0, set()\n"
+        "while time.monotonic() < until:\n    try:\n        found = hashlib.sha256(reader.read('{bucket}', '{key}')).hexdigest()\n"
+        "        wrong |= {{found}} - {{'{expected}'}}\n    except Exception as error:\n        wrong.add(repr(error))\n"
+        "    reads += 1\n    time.sleep(0.02)\nprint(os.getuid(), reads, sorted(wrong))")
+OTHER_USER = 12345
+
+
 class Lab:
     """The cluster, the store behind it, and what was installed."""
 
@@ -91,13 +99,21 @@ def try_status(lab: Lab, installed: Installation) -> None:
 
 
 def run_pod(lab: Lab, name: str, script: str, **metadata) -> str:
-    """A pod of the namespace `train` with boto3; what it said."""
-    kubectl = lab.cluster.try_kubectl
+    """A pod of the namespace `train` with boto3 and our package; what it said."""
+    start_pod(lab, name, script, **metadata)
+    return await_pod(lab, name)
+
+
+def start_pod(lab: Lab, name: str, script: str, user: int | None = None, **metadata) -> None:
     digest = next(image["digest"] for image in lab.cluster.images if image["repository"] == CLIENT)
     container = {"name": "main", "image": f"{CLIENT}@{digest}", "command": ["python3", "-c", script],
                  "env": [{"name": "PYTHONPATH", "value": "/opt/client"}]}
     lab.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "train", **metadata},
-                       "spec": {"restartPolicy": "Never", "containers": [container]}})
+                       "spec": {"restartPolicy": "Never", "containers": [container], "securityContext": {"runAsUser": user} if user else {}}})
+
+
+def await_pod(lab: Lab, name: str) -> str:
+    kubectl = lab.cluster.try_kubectl
     phase = lambda: kubectl("get", "pod", "-n", "train", name, "-o", "jsonpath={.status.phase}")[1]  # noqa: E731 # asked again and again
     until(f"pod {name} ends", lambda: phase() in ("Succeeded", "Failed"), 180)
     told = kubectl("logs", "-n", "train", name)[1].strip()
@@ -118,6 +134,28 @@ def try_webhook(lab: Lab) -> None:
     spec = lab.cluster.get("pod", "-n", "train", "reader")
     own = next(node for node in lab.cluster.nodes if node.name == spec["spec"]["nodeName"])
     hold("the endpoint is of the node that it runs on", endpoint == f"http://{own.address}:9000", endpoint)
+
+
+def start_lender(lab: Lab, name: str, seconds: int) -> None:
+    """A pod of another user than the gateway's, which lends its gateway memory and reads by it."""
+    key, expected = next(iter(lab.objects.items()))
+    script = LEND.format(bucket=BUCKET, key=key, expected=expected, seconds=seconds)
+    annotations = {"verbs3.io/credentials": "verbs3-access-key", "verbs3.io/lending": "true"}
+    start_pod(lab, name, script, user=OTHER_USER, labels={"verbs3.io/inject": "enabled"}, annotations=annotations)
+
+
+def await_lender(lab: Lab, name: str) -> None:
+    user, reads, wrong = await_pod(lab, name).split(" ", 2)
+    print(f"pods: {name} read {reads} times by lent memory", flush=True)
+    hold(f"{name} reads what was written, by lent memory", (user, wrong) == (str(OTHER_USER), "[]") and int(reads) > 20, wrong)
+
+
+def try_lending(lab: Lab) -> None:
+    start_lender(lab, "lender", 5)
+    await_lender(lab, "lender")
+    plain = run_pod(lab, "no-lender", "import os; print(os.environ.get('VERBS3_SOCKET'), os.path.exists('/run/verbs3-lending'))",
+                    labels={"verbs3.io/inject": "enabled"})
+    hold("a pod that does not ask sees no folder", plain == "None False", plain)
 
 
 def preload(name: str, prefix: str, **spec) -> dict:
@@ -212,8 +250,10 @@ def try_roll_outs(lab: Lab, installed: Installation) -> None:
     # for long enough sees nothing of it.
     readers.start("of-its-node", [lab.gateways()[0]], 12, first)
     readers.start("of-its-node-by-default", [lab.gateways()[0]], "default", first)
+    start_lender(lab, "lender-of-a-roll-out", 120)
     roll_out(lab, installed, "verbs3-gateway")
     readers.hold_no_errors("of-its-node", *of_the_service)
+    await_lender(lab, "lender-of-a-roll-out")
 
 
 def look_at_logs(lab: Lab) -> None:
@@ -302,6 +342,7 @@ def try_chart(lab: Lab, store: dict) -> None:
     try_objects(lab)
     try_status(lab, installed)
     try_webhook(lab)
+    try_lending(lab)
     try_preload(lab)
     try_examples(lab)
     try_roll_outs(lab, installed)

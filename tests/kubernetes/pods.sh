@@ -26,7 +26,8 @@ KUBERNETES=$("$ROOT/tests/testbed/kubernetes.sh" kubelet kube-apiserver kube-con
 COREDNS=$("$ROOT/tests/testbed/coredns.sh")
 BASE=$("$ROOT/tests/testbed/debian-root.sh" "$("$VENV/bin/python" "$HERE/pod_images.py" --command)")
 PYTHON=$("$ROOT/tests/testbed/debian-root.sh" 'apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*')
-"$VENV/bin/python" "$HERE/pod_images.py" --verbs3 "$VERBS3" --etcd "$ETCD" --pause "$KUBERNETES/pause" --venv "$VENV" --dir "$DIR/images" \
+"$ROOT/tests/testbed/wheel.sh" "$DIR/wheel"
+"$VENV/bin/python" "$HERE/pod_images.py" --verbs3 "$VERBS3" --etcd "$ETCD" --pause "$KUBERNETES/pause" --venv "$VENV" --dir "$DIR/images" --package "$DIR/wheel/site/verbs3" \
   --root "$BASE" --python-root "$PYTHON"
 
 # The nodes' cgroups outlive their processes, which end with the first one of the namespaces below.

@@ -75,7 +75,7 @@ def names(pod: dict, index: int = 0, group: str = "containers") -> list[str]:
 def try_webhook(lab: Lab) -> None:
     """What pods get, and that they are created without it."""
     ca = base64.b64encode((lab.api.pki / "ca.crt").read_bytes()).decode()
-    documents = rendered(lab.said.helm, "--set", "webhook.enabled=true", "--set", f"webhook.tls.caBundle={ca}")
+    documents = rendered(lab.said.helm, "--set", "webhook.enabled=true", "--set", f"webhook.tls.caBundle={ca}", "--set", "lending.enabled=true")
     config = next(one for one in documents if one["kind"] == "MutatingWebhookConfiguration")
     text = next(one for one in documents if one["metadata"]["name"] == "verbs3-webhook" and one["kind"] == "ConfigMap")["data"]["webhook.toml"]
     certificate(lab.api.pki, "webhook", "/CN=verbs3-webhook", "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n")
@@ -114,6 +114,18 @@ def try_webhook(lab: Lab) -> None:
     hold("a pod of very many containers is created as it is", made.status == 201 and names(made) == [] and "containers" in str(made.warnings), made.warnings)
     pod = lab.pod("train", "keys", annotations={"verbs3.io/credentials": "mine"})
     hold("a Secret that is named gives the keys", pod["spec"]["containers"][0]["env"][4]["valueFrom"]["secretKeyRef"]["name"] == "mine")
+    pod = lab.pod("train", "lends", annotations={"verbs3.io/lending": "true"}, volumes=[{"name": "data", "emptyDir": {}}])
+    volumes, container = pod["spec"]["volumes"], pod["spec"]["containers"][0]
+    hold("a pod that lends memory gets the folder of its node", volumes[0]["name"] == "data"
+         and volumes[-1]["hostPath"] == {"path": "/run/verbs3-lending", "type": "DirectoryOrCreate"}, volumes)
+    hold("its containers see it and are told", container["volumeMounts"][-1]["mountPath"] == "/run/verbs3-lending"
+         and {"name": "VERBS3_SOCKET", "value": "/run/verbs3-lending/gateway.sock"} in container["env"], container)
+    lab.namespace("strict", {"verbs3.io/inject": "enabled", "pod-security.kubernetes.io/enforce": "baseline"})
+    hold("where Pod Security is baseline, pods that don't ask are made", names(lab.pod("strict", "plain")) == ALL)
+    asks = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks", "annotations": {"verbs3.io/lending": "true"}},
+            "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    refused = lab.api.make(asks, "strict")
+    hold("and one that asks for the folder is refused, as documented", refused.status == 403 and "hostPath" in str(refused), refused)
     metrics = lab.admin(admin, "/metrics")
     hold("reviews are counted", 'verbs3_webhook_reviews_total{outcome="patched"}' in metrics and 'outcome="malformed"' not in metrics, metrics)
 

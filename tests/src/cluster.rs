@@ -17,8 +17,8 @@ use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use tempfile::TempDir;
 
 use crate::cluster_builder::ClusterBuilder;
-use crate::failure;
-use crate::metrics::Metrics;
+use crate::configuration::{ANY_PORT, worker_section};
+use crate::metrics::{Metrics, SENT_BYTES, eventually};
 use crate::process::{self, START_WITHIN, ready};
 use crate::proxy::Proxy;
 use crate::relay::Relay;
@@ -43,7 +43,7 @@ impl Gateway {
     ///
     /// [`ClusterBuilder::identity`]: crate::ClusterBuilder::identity
     pub fn client_by(&self, access_key: &str) -> Client {
-        client(&self.endpoint, access_key, SECRET_KEY)
+        s3_client(&self.endpoint, access_key, SECRET_KEY)
     }
 }
 
@@ -51,7 +51,7 @@ impl Gateway {
 pub struct Cluster {
     pub(crate) processes: Vec<(String, Child)>,
     pub(crate) gateways: Vec<Gateway>,
-    pub(crate) store: Store,
+    pub(crate) store: StoreAccess,
     pub(crate) proxy: Option<Proxy>,
     pub(crate) relays: Vec<Relay>,
     /// Who made the certificates of the processes, in a cluster that has some.
@@ -61,11 +61,12 @@ pub struct Cluster {
     pub(crate) program: PathBuf,
     /// What all processes are configured with, and what workers are besides.
     pub(crate) shared: String,
+    pub(crate) worker_memory: &'static str,
     pub(crate) worker_settings: String,
     pub(crate) folder: TempDir,
 }
 
-pub(crate) struct Store {
+pub(crate) struct StoreAccess {
     pub(crate) endpoint: String,
     pub(crate) access_key: String,
     pub(crate) secret_key: String,
@@ -82,7 +83,7 @@ impl Cluster {
 
     /// The store itself, around every gateway.
     pub fn store(&self) -> Client {
-        client(&self.store.endpoint, &self.store.access_key, &self.store.secret_key)
+        s3_client(&self.store.endpoint, &self.store.access_key, &self.store.secret_key)
     }
 
     /// The proxy in front of the store, of a cluster with [`ClusterBuilder::faulty_store`].
@@ -106,6 +107,38 @@ impl Cluster {
         let admin = ready(self.folder.path(), name, "admin")
             .with_context(|| format!("{name} is not ready"))?;
         Metrics::of(&admin).await
+    }
+
+    /// The sum of a metric over all processes whose names begin with `role` (`worker`).
+    pub async fn sum_of(&self, role: &str, family: &str, labels: &[&str]) -> anyhow::Result<f64> {
+        let mut sum = 0.0;
+        for (name, _) in self.processes.iter().filter(|(name, _)| name.starts_with(role)) {
+            sum += self.metrics(name).await?.sum(family, labels);
+        }
+        Ok(sum)
+    }
+
+    /// Bytes of bodies that the store has sent, to whomever.
+    pub async fn sent_by_store(&self) -> anyhow::Result<f64> {
+        Ok(self.metrics("store").await?.sum(SENT_BYTES, &[]))
+    }
+
+    /// Waits until all of `families` are 0 at the process called `name`.
+    pub async fn until_zero(
+        &self,
+        name: &str,
+        families: &[&str],
+        within: Duration,
+    ) -> anyhow::Result<()> {
+        let all_zero = async || {
+            let metrics = self.metrics(name).await.map_err(|error| format!("{error:#}"))?;
+            let sums = families.iter().map(|family| (family, metrics.sum(family, &[])));
+            match sums.into_iter().find(|(_, value)| *value != 0.0) {
+                Some((family, value)) => Err(format!("{name}: {family} stays {value}")),
+                None => Ok(()),
+            }
+        };
+        eventually(within, all_zero).await
     }
 
     /// Makes a bucket in the store whose name starts with `prefix`.
@@ -241,29 +274,19 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let fails = failure::await_logs();
-        for (name, child) in &mut self.processes {
-            let _ = child.kill();
-            let _ = child.wait();
-            if fails {
-                process::tell_end_of_log(self.folder.path(), name);
-            }
-        }
-        if fails {
-            failure::tell_reason_again();
-        }
+        let processes = self.processes.iter_mut().map(|(name, child)| (name.as_str(), child));
+        process::kill_all(self.folder.path(), processes);
     }
 }
 
 impl Cluster {
     pub(crate) fn worker_section(&self, name: &str, address: SocketAddr) -> String {
-        // Tables of the test's own may follow.
-        let (memory, tables) =
-            self.worker_settings.split_once('\n').unwrap_or((self.worker_settings.as_str(), ""));
+        let section = worker_section(name, &address.to_string(), ANY_PORT, self.worker_memory);
+        let socket = self.folder.path().join(format!("{name}.sock"));
         format!(
-            "[worker]\nid = \"{name}\"\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\n{memory}\n\
-             [worker.leases]\n{EAGER_LEASES}[worker.shm]\nsocket = \"{}\"\n{tables}",
-            self.folder.path().join(format!("{name}.sock")).display(),
+            "{section}[worker.leases]\n{EAGER_LEASES}[worker.shm]\nsocket = \"{}\"\n{}",
+            socket.display(),
+            self.worker_settings
         )
     }
 
@@ -346,12 +369,13 @@ fn spawn(
 /// A port for a process that may end and come back: on an address that nobody else takes ports of
 /// meanwhile, neither for listening nor for connections on their way out (SEED=1795295592532282914:
 /// a worker's port was another one's admin port when it came back).
-pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
+pub fn free_address() -> anyhow::Result<SocketAddr> {
     let [a, b, c] = rand::random::<[u8; 3]>();
     Ok(TcpListener::bind((Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254)), 0))?.local_addr()?)
 }
 
-pub(crate) fn client(endpoint: &str, access_key: &str, secret_key: &str) -> Client {
+/// A client of the S3 service at `endpoint`.
+pub fn s3_client(endpoint: &str, access_key: &str, secret_key: &str) -> Client {
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .endpoint_url(endpoint)

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::cluster::{
-    ACCESS_KEY, CLUSTER_SECRET, Cluster, Gateway, SECRET_KEY, Store, client, free_address,
+    ACCESS_KEY, CLUSTER_SECRET, Cluster, Gateway, SECRET_KEY, StoreAccess, free_address, s3_client,
+};
+use crate::configuration::{
+    ANY_PORT, MOUNT_OF_ALL, coordinator_section, gateway_section, owner_identity, store_section,
 };
 use crate::failure;
 use crate::process;
@@ -167,22 +170,17 @@ impl ClusterBuilder {
         let folder = tempfile::Builder::new().prefix("verbs3-cluster-").tempdir()?;
         fs::write(
             folder.path().join("identities.toml"),
-            format!(
-                "[[identity]]\nname = \"tests\"\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{SECRET_KEY}\"\n\
-                 allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \
-                     \"admin\"] }}]\n{}",
-                self.identities
-            ),
+            owner_identity(ACCESS_KEY, SECRET_KEY) + &self.identities,
         )?;
         let store = match std::env::var("S3_ENDPOINT") {
-            Ok(endpoint) => Store {
+            Ok(endpoint) => StoreAccess {
                 endpoint,
                 access_key: std::env::var("S3_ACCESS_KEY")
                     .context("S3_ENDPOINT wants S3_ACCESS_KEY too")?,
                 secret_key: std::env::var("S3_SECRET_KEY")
                     .context("S3_ENDPOINT wants S3_SECRET_KEY too")?,
             },
-            Err(_) => Store {
+            Err(_) => StoreAccess {
                 endpoint: format!("http://{}", free_address()?),
                 access_key: ACCESS_KEY.to_owned(),
                 secret_key: SECRET_KEY.to_owned(),
@@ -202,11 +200,8 @@ impl ClusterBuilder {
                 None => process::built_binary()?,
             },
             shared: String::new(),
-            worker_settings: format!(
-                "memory = {{ capacity = \"{}\" }}\n{}",
-                self.worker_memory,
-                self.settings[Section::Worker as usize]
-            ),
+            worker_memory: self.worker_memory,
+            worker_settings: self.settings[Section::Worker as usize].clone(),
             folder,
         };
         if own_store {
@@ -245,18 +240,14 @@ impl ClusterBuilder {
         for index in 0..self.gateways {
             let (name, address) = (format!("gateway-{index}"), free_address()?);
             let identities = cluster.folder.path().join("identities.toml");
-            let section = format!(
-                "[gateway]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n\
-                 memory = {{ capacity = \"64MiB\" }}\n{}",
-                identities.display(),
-                self.settings[Section::Gateway as usize]
-            );
-            cluster.launch(&name, &format!("{shared}{section}"))?;
+            let section = gateway_section(&address.to_string(), ANY_PORT, &identities);
+            let settings = &self.settings[Section::Gateway as usize];
+            cluster.launch(&name, &format!("{shared}{section}{settings}"))?;
             cluster.serves(&name).await?;
             let endpoint = format!("http://{address}");
             cluster
                 .gateways
-                .push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
+                .push(Gateway { client: s3_client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
             if self.coordinated {
                 process::is_ready(cluster.folder.path(), &name).await?;
             }
@@ -274,11 +265,10 @@ impl ClusterBuilder {
         }
         let folder = cluster.coordinator_store();
         let section = format!(
-            "[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nlease = \"{}\"\nleadership = \"2s\"\nmove_for = \"{}\"\n\
-             store = {{ path = \"{}\" }}\n{}",
+            "{}lease = \"{}\"\nleadership = \"2s\"\nmove_for = \"{}\"\n{}",
+            coordinator_section(&address.to_string(), ANY_PORT, &folder),
             self.lease,
             self.move_for,
-            folder.display(),
             self.settings[Section::Coordinator as usize]
         );
         cluster.launch("coordinator-0", &format!("{}{section}", cluster.shared))?;
@@ -299,15 +289,11 @@ impl ClusterBuilder {
             true => trust::trust_settings(cluster.folder.path()),
             false => format!("secret = \"{CLUSTER_SECRET}\"\n"),
         };
+        let endpoint = cluster.proxy.as_ref().map_or(store.endpoint.clone(), Proxy::endpoint);
         let mut text = format!(
-            "[cluster]\nname = \"tests\"\n{trust}{coordinators}{fixed}\n\
-             [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"{}\"\n\
-             credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n{}\n\
-             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"{}\"\nabsence_ttl = \
-                 \"1h\"\n{}\n",
-            cluster.proxy.as_ref().map_or(store.endpoint.clone(), Proxy::endpoint),
-            store.access_key,
-            store.secret_key,
+            "[cluster]\nname = \"tests\"\n{trust}{coordinators}{fixed}\n{}{}\n\
+             {MOUNT_OF_ALL}attributes_ttl = \"{}\"\nabsence_ttl = \"1h\"\n{}\n",
+            store_section(&endpoint, &store.access_key, &store.secret_key),
             self.settings[Section::Ufs as usize],
             self.attributes_ttl,
             self.settings[Section::Mount as usize]

@@ -4,6 +4,7 @@
 
 pub mod cluster;
 mod cluster_builder;
+pub mod configuration;
 pub mod content;
 mod failure;
 #[allow(clippy::unwrap_used)]
@@ -18,10 +19,10 @@ pub mod reading;
 pub mod receiver;
 pub mod relay;
 pub mod seed;
-pub mod spread;
+pub mod spread_cluster;
 pub mod starved;
 pub mod trust;
 
-pub use cluster::{Cluster, Gateway};
+pub use cluster::{Cluster, Gateway, free_address, s3_client};
 pub use cluster_builder::{ClusterBuilder, PATIENT_TIER, Section};
 pub use process::built_binary;

@@ -9,6 +9,22 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+/// Of `verbs3 dev`: bytes of bodies that it has sent.
+pub(crate) const SENT_BYTES: &str = "verbs3_gateway_body_bytes_sent_total";
+
+/// Gauges of gateways and workers that are 0 when nobody asks for anything.
+pub const BORROWED: [&str; 9] = [
+    "verbs3_rdma_shm_pins",
+    "verbs3_rdma_shm_held_bytes",
+    "verbs3_rdma_landings_quarantined",
+    "verbs3_rdma_calls_serving",
+    "verbs3_rdma_credits_in_use",
+    "verbs3_read_bytes_in_flight",
+    "verbs3_read_bypasses_in_flight",
+    "verbs3_client_writes_open",
+    "verbs3_gateway_requests_in_flight",
+];
+
 /// One scrape.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
@@ -28,7 +44,8 @@ impl Metrics {
         Ok(Self::parse(&text))
     }
 
-    fn parse(text: &str) -> Self {
+    /// Reads what `/metrics` answered.
+    pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let samples = lines.filter_map(|line| {
             let (name, value) = line.rsplit_once(' ')?;
@@ -40,11 +57,16 @@ impl Metrics {
     /// The sum over the samples of a family whose labels contain each of `labels`
     /// (`op="GetObject"`). 0 if there is none.
     pub fn sum(&self, family: &str, labels: &[&str]) -> f64 {
+        self.sum_shown(family, labels).unwrap_or(0.0)
+    }
+
+    /// The same; `None` if there is none.
+    pub fn sum_shown(&self, family: &str, labels: &[&str]) -> Option<f64> {
         let of_family = self.samples.iter().filter(|(name, _)| {
             let (found, rest) = name.split_once('{').unwrap_or((name, ""));
             found == family && labels.iter().all(|label| rest.contains(label))
         });
-        of_family.map(|(_, value)| value).sum()
+        of_family.map(|(_, value)| *value).reduce(|sum, value| sum + value)
     }
 }
 
@@ -94,5 +116,6 @@ mod tests {
             (7.0, 4.0, 100.0)
         );
         assert_eq!(metrics.sum("a", &["x=\"3\""]), 0.0);
+        assert_eq!(metrics.sum_shown("a", &["x=\"3\""]), None);
     }
 }

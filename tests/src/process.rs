@@ -1,15 +1,17 @@
 //! One process of verbs3 in a cluster's folder: NAME.log is what it wrote, NAME.ready where it is
 //! reached, once it serves. And what `verbs3 COMMAND` says of a cluster that has a coordinator. Who
-//! starts and ends processes is not its affair.
+//! starts processes is not its affair.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 use aws_sdk_s3::primitives::{DateTime, DateTimeFormat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::failure;
 use crate::metrics::eventually;
 use crate::trust::OPERATOR;
 
@@ -77,8 +79,26 @@ pub(crate) fn log(folder: &Path, name: &str) -> String {
     fs::read_to_string(folder.join(format!("{name}.log"))).unwrap_or_default()
 }
 
+/// Ends them at once; tells what they logged last, if the test fails.
+pub(crate) fn kill_all<'a>(
+    folder: &Path,
+    processes: impl Iterator<Item = (&'a str, &'a mut Child)>,
+) {
+    let fails = failure::await_logs();
+    for (name, child) in processes {
+        let _ = child.kill();
+        let _ = child.wait();
+        if fails {
+            tell_end_of_log(folder, name);
+        }
+    }
+    if fails {
+        failure::tell_reason_again();
+    }
+}
+
 /// For whoever looks for the reason of a failure.
-pub(crate) fn tell_end_of_log(folder: &Path, name: &str) {
+fn tell_end_of_log(folder: &Path, name: &str) {
     let log = log(folder, name);
     let tail: Vec<&str> = log.lines().rev().take(20).collect();
     eprintln!("--- last lines of {name}:");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::primitives::ByteStream;
 use bytes::{Bytes, BytesMut};
 
 use crate::content;
@@ -70,8 +71,19 @@ pub async fn get(client: &Client, bucket: &str, key: &str) -> Seen {
     tokio::time::timeout(WITHIN, reading).await.expect("a read ends")
 }
 
+/// A read whose first MiB has come, and whose client then waits: [`collect`] takes the rest.
+pub async fn begin(client: &Client, bucket: &str, key: &str) -> (ByteStream, BytesMut) {
+    let answer = client.get_object().bucket(bucket).key(key).send().await.expect("a read begins");
+    let (mut stream, mut body) = (answer.body, BytesMut::new());
+    while body.len() < 1 << 20 {
+        let piece = stream.next().await.expect("a body of a MiB and more");
+        body.extend_from_slice(&piece.expect("a body goes on"));
+    }
+    (stream, body)
+}
+
 /// The rest of a body whose beginning was taken already.
-pub async fn collect(mut stream: aws_sdk_s3::primitives::ByteStream, mut body: BytesMut) -> Seen {
+pub async fn collect(mut stream: ByteStream, mut body: BytesMut) -> Seen {
     loop {
         match stream.next().await {
             None => return Seen::Whole(body.freeze()),
@@ -96,6 +108,11 @@ pub async fn put(
         .body(content::body(key, version, length).into());
     let done = tokio::time::timeout(WITHIN, put.send()).await.expect("a write ends");
     done.err().map(|error| failed(&error))
+}
+
+/// The same, which has to succeed.
+pub async fn put_surely(client: &Client, bucket: &str, key: &str, version: u64, length: usize) {
+    assert_eq!(put(client, bucket, key, version, length).await, None, "put {key}");
 }
 
 pub async fn delete(client: &Client, bucket: &str, key: &str) -> Option<Seen> {

@@ -4,6 +4,7 @@
 //! Owns the processes and the network. What is done to them is the tests'.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,10 +12,14 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use crate::cluster::{ACCESS_KEY, CLUSTER_SECRET, EAGER_LEASES, Gateway, SECRET_KEY, client};
+use crate::cluster::{ACCESS_KEY, CLUSTER_SECRET, EAGER_LEASES, Gateway, SECRET_KEY, s3_client};
 use crate::cluster_builder::store_config;
+use crate::configuration::{
+    ANY_PORT, MOUNT_OF_ALL, gateway_section, owner_identity, store_section, worker_section,
+};
 use crate::failure;
 use crate::hosts::Network;
+use crate::metrics::{Metrics, SENT_BYTES};
 use crate::process::{self, START_WITHIN, built_binary, ready};
 
 /// Where Debian's package faketime puts it.
@@ -44,7 +49,7 @@ struct Process {
 }
 
 /// Dropping it ends all processes.
-pub struct Spread {
+pub struct SpreadCluster {
     pub network: Network,
     processes: Vec<Process>,
     pub gateways: Vec<Gateway>,
@@ -54,7 +59,7 @@ pub struct Spread {
     folder: TempDir,
 }
 
-impl Spread {
+impl SpreadCluster {
     /// To be made once in a process that is [`crate::hosts::alone`].
     pub async fn start(size: Size) -> anyhow::Result<Self> {
         Self::start_with(size, "announce_deadline = \"2s\"\n").await
@@ -74,38 +79,34 @@ impl Spread {
         );
         let folder = tempfile::Builder::new().prefix("verbs3-spread-").tempdir()?;
         let (network, processes, gateways) = (Network::new()?, Vec::new(), Vec::new());
-        let mut spread = Self { network, processes, gateways, size, deadlines, folder };
-        let identities = format!(
-            "[[identity]]\nname = \"tests\"\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{SECRET_KEY}\"\n\
-             allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \
-                 \"admin\"] }}]\n"
-        );
-        fs::write(spread.file("identities.toml"), identities)?;
+        let mut cluster = Self { network, processes, gateways, size, deadlines, folder };
+        let identities = owner_identity(ACCESS_KEY, SECRET_KEY);
+        fs::write(cluster.file("identities.toml"), identities)?;
         for role in CLOCKS {
-            spread.set_clock(role, "+0")?;
+            cluster.set_clock(role, "+0")?;
         }
-        for name in spread.names() {
-            spread.network.add(&name)?;
+        for name in cluster.names() {
+            cluster.network.add(&name)?;
         }
-        spread.write_configurations()?;
-        for name in spread.names() {
-            spread.launch(&name)?;
+        cluster.write_configurations()?;
+        for name in cluster.names() {
+            cluster.launch(&name)?;
             if name != "etcd" && !name.starts_with("coordinator") {
-                spread.serves(&name).await?;
+                cluster.serves(&name).await?;
             }
             // Gateways begin with a map.
             if name == format!("worker-{}", size.workers - 1) {
-                spread.status_shows(&[&format!("{0} of {0} workers serve", size.workers)]).await?;
+                cluster.status_shows(&[&format!("{0} of {0} workers serve", size.workers)]).await?;
             }
         }
         for index in 0..size.gateways {
             let endpoint =
-                format!("http://{}:9000", spread.network.address(&format!("gateway-{index}"))?);
-            spread
+                format!("http://{}:9000", cluster.network.address(&format!("gateway-{index}"))?);
+            cluster
                 .gateways
-                .push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
+                .push(Gateway { client: s3_client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
         }
-        Ok(spread)
+        Ok(cluster)
     }
 
     /// All hosts, in the order in which they are started.
@@ -155,7 +156,7 @@ impl Spread {
         let listen = format!("{address}:9000");
         // Where the router reaches it, too.
         let config = store_config(self.folder.path(), &listen)?
-            .replace("127.0.0.1:0", &format!("{address}:9001"));
+            .replace(ANY_PORT, &format!("{address}:9001"));
         fs::write(self.file("store.toml"), config)?;
         let urls: Vec<String> = self
             .hosts("coordinator")
@@ -163,26 +164,23 @@ impl Spread {
             .map(|name| Ok(format!("\"http://{}:9500\"", self.network.address(name)?)))
             .collect::<anyhow::Result<_>>()?;
         let shared = format!(
-            "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\ncoordinators = [{}]\n\
-             [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"http://{listen}\"\n\
-             credentials = {{ kind = \"static\", access_key_id = \"{ACCESS_KEY}\", secret_access_key = \"{SECRET_KEY}\" }}\n\
-             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"1h\"\nabsence_ttl = \
-                 \"1h\"\n",
+            "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\ncoordinators = [{}]\n{}\
+             {MOUNT_OF_ALL}attributes_ttl = \"1h\"\nabsence_ttl = \"1h\"\n",
             urls.join(", "),
+            store_section(&format!("http://{listen}"), ACCESS_KEY, SECRET_KEY),
         );
         for name in self.names() {
             let address = self.network.address(&name)?;
             let section = match name.split('-').next() {
                 Some("coordinator") => {
-                    coordinator_section(&address.to_string(), &self.etcd()?, PREFIX)
+                    etcd_coordinator_section(&address.to_string(), &self.etcd()?, PREFIX)
                 }
-                Some("worker") => self.worker_section(&name, &format!("{address}:9400"))?,
-                Some("gateway") => format!(
-                    "[gateway]\nlisten = \"{address}:9000\"\nadmin_listen = \"{address}:9001\"\nidentities = \"{}\"\n\
-                     memory = {{ capacity = \"64MiB\" }}\n[gateway.tier]\n{}",
-                    self.file("identities.toml").display(),
-                    self.deadlines
-                ),
+                Some("worker") => self.worker_section(&name, address)?,
+                Some("gateway") => {
+                    let [listen, admin] = [9000, 9001].map(|port| format!("{address}:{port}"));
+                    let section = gateway_section(&listen, &admin, &self.file("identities.toml"));
+                    format!("{section}[gateway.tier]\n{}", self.deadlines)
+                }
                 _ => continue,
             };
             fs::write(self.file(&format!("{name}.toml")), format!("{shared}{section}"))?;
@@ -191,7 +189,7 @@ impl Spread {
     }
 
     /// Each with a disk that holds less than it would like to keep there.
-    fn worker_section(&self, name: &str, listen: &str) -> anyhow::Result<String> {
+    fn worker_section(&self, name: &str, address: IpAddr) -> anyhow::Result<String> {
         let disk = self.file(&format!("{name}-disk"));
         fs::create_dir_all(&disk)?;
         let mounted = Command::new("mount")
@@ -201,11 +199,11 @@ impl Spread {
         ensure!(mounted.success(), "a small file system can't be mounted");
         let disk = disk.join("tier");
         fs::create_dir_all(&disk)?;
+        let [listen, admin] = [9400, 9401].map(|port| format!("{address}:{port}"));
         Ok(format!(
-            "[worker]\nid = \"{name}\"\nlisten = \"{listen}\"\nadmin_listen = \"{}:9401\"\n\
-             memory = {{ capacity = \"64MiB\" }}\n[worker.leases]\n{EAGER_LEASES}[worker.shm]\nenabled = false\n\
+            "{}[worker.leases]\n{EAGER_LEASES}[worker.shm]\nenabled = false\n\
              [[worker.disk.folders]]\npath = \"{}\"\ncapacity = \"256MiB\"\n",
-            listen.rsplit_once(':').map_or(listen, |(host, _)| host),
+            worker_section(name, &listen, &admin, "64MiB"),
             disk.display()
         ))
     }
@@ -220,7 +218,7 @@ impl Spread {
     /// Makes a bucket in the store, around every gateway.
     pub async fn make_bucket(&self, name: &str) -> anyhow::Result<()> {
         let endpoint = format!("http://{}:9000", self.network.address("store")?);
-        client(&endpoint, ACCESS_KEY, SECRET_KEY).create_bucket().bucket(name).send().await?;
+        s3_client(&endpoint, ACCESS_KEY, SECRET_KEY).create_bucket().bucket(name).send().await?;
         Ok(())
     }
 
@@ -377,10 +375,15 @@ impl Spread {
     }
 
     /// What the process called `name` says of itself.
-    pub async fn metrics(&self, name: &str) -> anyhow::Result<crate::metrics::Metrics> {
+    pub async fn metrics(&self, name: &str) -> anyhow::Result<Metrics> {
         let admin = ready(self.folder.path(), name, "admin")
             .with_context(|| format!("{name} is not ready"))?;
-        crate::metrics::Metrics::of(&admin).await
+        Metrics::of(&admin).await
+    }
+
+    /// Bytes of bodies that the store has sent, to whomever.
+    pub async fn sent_by_store(&self) -> anyhow::Result<f64> {
+        Ok(self.metrics("store").await?.sum(SENT_BYTES, &[]))
     }
 
     /// What its coordinators' API is asked with.
@@ -399,8 +402,8 @@ impl Spread {
         process::command(self.folder.path(), words).await
     }
 
-    /// Begins `verbs3 WORDS --config …` as [`Spread::command`] does, without waiting for it. Killed
-    /// when it is dropped.
+    /// Begins `verbs3 WORDS --config …` as [`SpreadCluster::command`] does, without waiting for it.
+    /// Killed when it is dropped.
     pub fn begin(&self, words: &[&str]) -> anyhow::Result<tokio::process::Child> {
         let mut command = process::words(self.folder.path(), "coordinator-0", words)?;
         Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?)
@@ -428,7 +431,7 @@ impl Spread {
     }
 }
 
-impl Spread {
+impl SpreadCluster {
     /// How long after `since` coordinator `name` began to lead, by its own log: no question is in
     /// it. Its clock must not be set.
     pub fn led_after(&self, name: &str, since: SystemTime) -> anyhow::Result<Duration> {
@@ -463,7 +466,8 @@ fn run_to_end(mut command: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn coordinator_section(address: &str, etcd: &str, prefix: &str) -> String {
+/// A coordinator that keeps what must outlive it in etcd.
+pub fn etcd_coordinator_section(address: &str, etcd: &str, prefix: &str) -> String {
     format!(
         "[coordinator]\nlisten = \"{address}:9500\"\nadvertise = \"http://{address}:9500\"\n\
          admin_listen = \"{address}:9501\"\nlease = \"1s\"\nleadership = \"{}s\"\n\
@@ -473,19 +477,11 @@ pub fn coordinator_section(address: &str, etcd: &str, prefix: &str) -> String {
     )
 }
 
-impl Drop for Spread {
+impl Drop for SpreadCluster {
     fn drop(&mut self) {
-        let fails = failure::await_logs();
-        for Process { name, child } in &mut self.processes {
-            let _ = child.kill();
-            let _ = child.wait();
-            if fails {
-                process::tell_end_of_log(self.folder.path(), name);
-            }
-        }
-        if fails {
-            failure::tell_reason_again();
-        }
+        let processes = self.processes.iter_mut();
+        let processes = processes.map(|Process { name, child }| (name.as_str(), child));
+        process::kill_all(self.folder.path(), processes);
         // Mounted in this process's own namespace alone; gone with it, but the folder is removed
         // before.
         for name in self.hosts("worker") {

@@ -90,12 +90,12 @@ impl Connection {
     }
 }
 
-struct Bed {
+struct AnswerHeadFixture {
     cluster: Cluster,
     bucket: String,
 }
 
-impl Bed {
+impl AnswerHeadFixture {
     async fn start() -> Self {
         Self::start_with("").await
     }
@@ -163,13 +163,13 @@ fn assert_headers(answer: &Answer, wanted: &[(&str, &str)], what: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn headers_are_the_same_cold_from_a_worker_and_held() {
-    let bed = Bed::start().await;
-    let mut line = bed.open().await;
+    let fixture = AnswerHeadFixture::start().await;
+    let mut line = fixture.open().await;
     for method in [Method::GET, Method::HEAD] {
         for (overrides, wanted) in [(false, STORED), (true, OVERRIDES)] {
             let key = format!("{method}-{overrides}");
-            bed.put_cold(&key).await;
-            let signed = bed.signed(&method, &key, overrides).await;
+            fixture.put_cold(&key).await;
+            let signed = fixture.signed(&method, &key, overrides).await;
             let what = |place: &str| format!("{method}, {place}, overrides: {overrides}");
 
             let cold = line.ask(&signed, &[]).await;
@@ -181,12 +181,12 @@ async fn headers_are_the_same_cold_from_a_worker_and_held() {
             assert_eq!(warm.lasting_headers(), cold.lasting_headers(), "{}", what("warm"));
 
             // Bytes are held from a second GET on, and HEAD shares what is known of them.
-            let read = bed.signed(&Method::GET, &key, false).await;
+            let read = fixture.signed(&Method::GET, &key, false).await;
             let held = eventually(WITHIN, async || {
                 line.ask(&read, &[]).await;
-                let before = bed.held_reads(&method).await;
+                let before = fixture.held_reads(&method).await;
                 let held = line.ask(&signed, &[]).await;
-                match bed.held_reads(&method).await > before {
+                match fixture.held_reads(&method).await > before {
                     true => Ok(held),
                     false => Err(format!("{} is not answered under a lease", what("held"))),
                 }
@@ -202,15 +202,15 @@ async fn headers_are_the_same_cold_from_a_worker_and_held() {
         }
     }
     drop(line);
-    bed.cluster.stop().await.unwrap();
+    fixture.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_goes_on_after_every_kind_of_answer() {
-    let bed = Bed::start().await;
-    bed.put_cold("there").await;
-    let mut line = bed.open().await;
-    let whole = bed.signed(&Method::GET, "there", false).await;
+    let fixture = AnswerHeadFixture::start().await;
+    fixture.put_cold("there").await;
+    let mut line = fixture.open().await;
+    let whole = fixture.signed(&Method::GET, "there", false).await;
     let etag = line.ask(&whole, &[]).await.headers[header::ETAG].to_str().unwrap().to_owned();
     let (matches, range, past) = (
         [("if-none-match", etag.as_str())],
@@ -228,7 +228,7 @@ async fn a_connection_goes_on_after_every_kind_of_answer() {
     for _ in 0..2 {
         for method in [Method::GET, Method::HEAD] {
             for (key, headers, status, length) in cases {
-                let signed = bed.signed(&method, key, false).await;
+                let signed = fixture.signed(&method, key, false).await;
                 let answer = line.ask(&signed, headers).await;
                 let what = format!("{method} {key} {headers:?}");
                 assert_eq!(answer.status.as_u16(), status, "{what}");
@@ -247,21 +247,21 @@ async fn a_connection_goes_on_after_every_kind_of_answer() {
         }
     }
     drop(line);
-    bed.cluster.stop().await.unwrap();
+    fixture.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_cache_did_can_be_kept_from_clients() {
-    let bed = Bed::start_with("cache_headers = false\n").await;
-    bed.put_cold("key").await;
-    let mut line = bed.open().await;
+    let fixture = AnswerHeadFixture::start_with("cache_headers = false\n").await;
+    fixture.put_cold("key").await;
+    let mut line = fixture.open().await;
     for method in [Method::GET, Method::GET, Method::HEAD] {
-        let signed = bed.signed(&method, "key", false).await;
+        let signed = fixture.signed(&method, "key", false).await;
         let answer = line.ask(&signed, &[]).await;
         assert_eq!(answer.status, StatusCode::OK);
         let told = answer.headers.keys().filter(|name| name.as_str().starts_with("x-verbs3-"));
         assert_eq!(told.collect::<Vec<_>>(), Vec::<&header::HeaderName>::new(), "{method}");
     }
     drop(line);
-    bed.cluster.stop().await.unwrap();
+    fixture.cluster.stop().await.unwrap();
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use aws_sdk_s3::Client;
 use rand::RngExt;
 use rand::rngs::SmallRng;
-use verbs3_tests::metrics::eventually;
+use verbs3_tests::metrics::{BORROWED, eventually};
 use verbs3_tests::proxy::{Fault, Op};
 use verbs3_tests::reading::{self, Seen};
 use verbs3_tests::{Cluster, Section, content, seed};
@@ -278,16 +278,9 @@ impl Run {
 
     async fn at_rest(&self) -> Result<(), String> {
         for name in ["gateway-0", "gateway-1", "worker-0", "worker-1"] {
-            let rested = async || {
-                let metrics =
-                    self.cluster.metrics(name).await.map_err(|error| format!("{error:#}"))?;
-                let borrowed = BORROWED.iter().map(|family| (family, metrics.sum(family, &[])));
-                match borrowed.into_iter().find(|(_, value)| *value != 0.0) {
-                    Some((family, value)) => Err(format!("{name}: {family} stays {value}")),
-                    None => Ok(()),
-                }
-            };
-            eventually(SOON, rested).await.map_err(|error| format!("{error:#}"))?;
+            let families = [&BORROWED[..], &["verbs3_ufs_in_flight"]].concat();
+            let rested = self.cluster.until_zero(name, &families, SOON).await;
+            rested.map_err(|error| format!("{error:#}"))?;
         }
         Ok(())
     }
@@ -296,20 +289,6 @@ impl Run {
         *self.counts.entry(what).or_default() += 1;
     }
 }
-
-/// Gauges that are 0 when nobody asks for anything.
-const BORROWED: [&str; 10] = [
-    "verbs3_rdma_shm_pins",
-    "verbs3_rdma_shm_held_bytes",
-    "verbs3_rdma_landings_quarantined",
-    "verbs3_rdma_calls_serving",
-    "verbs3_rdma_credits_in_use",
-    "verbs3_read_bytes_in_flight",
-    "verbs3_read_bypasses_in_flight",
-    "verbs3_client_writes_open",
-    "verbs3_gateway_requests_in_flight",
-    "verbs3_ufs_in_flight",
-];
 
 fn store_faults() -> Vec<(Op, Fault)> {
     let (wait, pause) = (Duration::from_millis(80), Duration::from_millis(1));

@@ -40,16 +40,7 @@ async fn of_workers(cluster: &Cluster, family: &str, labels: &[&str]) -> Vec<f64
 }
 
 async fn of_gateways(cluster: &Cluster, family: &str, labels: &[&str]) -> f64 {
-    let mut sum = 0.0;
-    for gateway in 0..cluster.gateways().len() {
-        sum += cluster.metrics(&format!("gateway-{gateway}")).await.unwrap().sum(family, labels);
-    }
-    sum
-}
-
-/// Bytes of bodies that the store has sent, to whomever.
-async fn sent_by_store(cluster: &Cluster) -> f64 {
-    cluster.metrics("store").await.unwrap().sum("verbs3_gateway_body_bytes_sent_total", &[])
+    cluster.sum_of("gateway", family, labels).await.unwrap()
 }
 
 /// Reads all objects until told to stop, and wants every byte right.
@@ -97,7 +88,7 @@ async fn a_hot_object_gains_workers_loses_them_and_is_fetched_once() {
     );
     reading::get(&first, &bucket, "many").await.is_whole("many", 1, OBJECTS[1].1).unwrap();
     // The store counts a body once it is sent.
-    let cold = eventually(WITHIN, async || match sent_by_store(&cluster).await {
+    let cold = eventually(WITHIN, async || match cluster.sent_by_store().await.unwrap() {
         cold if cold >= all_bytes() as f64 => Ok(cold),
         cold => Err(format!("the store has sent {cold} bytes")),
     });
@@ -137,7 +128,7 @@ async fn a_hot_object_gains_workers_loses_them_and_is_fetched_once() {
     assert!(shown.contains("/many, block ") && shown.contains(": 3 workers, "), "{shown}");
     println!("bytes served by each worker: {alone:?} before, {:?} after", served().await);
 
-    let again = sent_by_store(&cluster).await - cold;
+    let again = cluster.sent_by_store().await.unwrap() - cold;
     println!("the store sent {cold} bytes, and {again} again");
     assert!(again <= 0.01 * all_bytes() as f64, "copies were made of what the store sent again");
 

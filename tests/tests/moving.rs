@@ -76,9 +76,8 @@ async fn read_all(gateway: &Gateway, bucket: &str) {
     }
 }
 
-/// Bytes of bodies that the store has sent, to whomever.
 async fn sent_by_store(cluster: &Cluster) -> u64 {
-    cluster.metrics("store").await.unwrap().sum("verbs3_gateway_body_bytes_sent_total", &[]) as u64
+    cluster.sent_by_store().await.unwrap() as u64
 }
 
 /// Nothing was read from the store again, not the smallest object.
@@ -89,16 +88,8 @@ async fn assert_nothing_again(cluster: &Cluster, cold: u64) {
 
 /// Of these, what gateways read by themselves: while a home is between two maps, they ask the
 /// store.
-async fn sent_to_gateways(cluster: &Cluster, gateways: usize) -> u64 {
-    let mut bytes = 0.0;
-    for gateway in 0..gateways {
-        bytes += cluster
-            .metrics(&format!("gateway-{gateway}"))
-            .await
-            .unwrap()
-            .sum("verbs3_read_ufs_bytes_total", &[]);
-    }
-    bytes as u64
+async fn sent_to_gateways(cluster: &Cluster) -> u64 {
+    cluster.sum_of("gateway", "verbs3_read_ufs_bytes_total", &[]).await.unwrap() as u64
 }
 
 async fn taken_over(cluster: &Cluster, worker: &str) -> f64 {
@@ -200,7 +191,7 @@ async fn a_rolling_restart_disturbs_no_client_and_hardly_the_store() {
     }
     read_all(&gateways[1], &bucket).await;
     let (again, read) = (sent_by_store(&cluster).await - cold, bytes.load(Ordering::Relaxed));
-    let by_gateways = sent_to_gateways(&cluster, gateways.len()).await;
+    let by_gateways = sent_to_gateways(&cluster).await;
     let by_workers = again.saturating_sub(by_gateways);
     println!(
         "clients read {read} bytes; the store sent {again} again, {by_gateways} of them to gateways"

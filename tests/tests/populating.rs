@@ -28,14 +28,14 @@ fn builder(staged_max: &str) -> ClusterBuilder {
         .settings(Section::Gateway, &format!("{bounds}{PATIENT_TIER}"))
 }
 
-struct Bed {
+struct PopulatingFixture {
     cluster: Cluster,
     bucket: String,
     writer: Client,
     reader: Client,
 }
 
-impl Bed {
+impl PopulatingFixture {
     async fn start(staged_max: &str) -> Self {
         let cluster = builder(staged_max).start().await.unwrap();
         let bucket = cluster.bucket("populate").await.unwrap();
@@ -59,12 +59,7 @@ impl Bed {
 
     /// The sum of a metric over all workers.
     async fn of_workers(&self, family: &str, label: &str) -> u64 {
-        let mut sum = 0.0;
-        for worker in 0..WORKERS {
-            let metrics = self.cluster.metrics(&format!("worker-{worker}")).await.unwrap();
-            sum += metrics.sum(family, &[label]);
-        }
-        sum as u64
+        self.cluster.sum_of("worker", family, &[label]).await.unwrap() as u64
     }
 
     async fn committed_pages(&self) -> u64 {
@@ -103,123 +98,129 @@ impl Bed {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_put_is_read_back_without_a_byte_of_the_store() {
-    let bed = Bed::start("64MiB").await;
+    let fixture = PopulatingFixture::start("64MiB").await;
     let mut pages = 0;
     for length in [0, 1, PAGE - 1, PAGE, PAGE + 1, BLOCK + 1, 4 * BLOCK + 3] {
         let key = format!("ckpt/{length}.bin");
-        assert_eq!(bed.put(&key, 1, length).await, None);
+        assert_eq!(fixture.put(&key, 1, length).await, None);
         pages += length.div_ceil(PAGE) as u64;
-        bed.is_read_back(&key, 1, length).await;
-        let heads = bed.cluster.proxy().faults.seen(Op::Head, &key);
+        fixture.is_read_back(&key, 1, length).await;
+        let heads = fixture.cluster.proxy().faults.seen(Op::Head, &key);
         // Of an empty object there are no bytes, and a GET asks for its attributes. No range of it can
         // be had, so a HEAD follows, beside the one for its checksums.
         let heads_max = if length == 0 { 2 } else { 1 };
         assert!(heads <= heads_max, "{heads} questions for the attributes of {key}");
-        assert_eq!(bed.store_gets(&key), usize::from(length == 0), "{key}");
+        assert_eq!(fixture.store_gets(&key), usize::from(length == 0), "{key}");
     }
-    assert_eq!(bed.committed_pages().await, pages);
-    assert_eq!(bed.of_workers("verbs3_worker_filled_bytes_total", "").await, 0);
-    bed.nothing_is_staged().await;
-    bed.cluster.stop().await.unwrap();
+    assert_eq!(fixture.committed_pages().await, pages);
+    assert_eq!(fixture.of_workers("verbs3_worker_filled_bytes_total", "").await, 0);
+    fixture.nothing_is_staged().await;
+    fixture.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_in_parts_is_read_back_without_a_byte_of_the_store() {
-    let bed = Bed::start("64MiB").await;
+    let fixture = PopulatingFixture::start("64MiB").await;
     let (part, length) = (5 << 20, (15 << 20) + 77_777);
     let body = content::body("parts", 1, length);
     let parts: Vec<(i32, &[u8])> = (1..).zip(body.chunks(part)).collect();
-    bed.upload("parts", &[parts[1], parts[0], parts[2], parts[3]]).await;
-    bed.is_read_back("parts", 1, length).await;
-    assert_eq!(bed.store_gets("parts"), 0);
-    assert_eq!(bed.committed_pages().await, length.div_ceil(PAGE) as u64);
+    fixture.upload("parts", &[parts[1], parts[0], parts[2], parts[3]]).await;
+    fixture.is_read_back("parts", 1, length).await;
+    assert_eq!(fixture.store_gets("parts"), 0);
+    assert_eq!(fixture.committed_pages().await, length.div_ceil(PAGE) as u64);
 
     // Parts that are no whole number of pages: right bytes, whoever gives them.
     let odd = part + 1000;
     let body = content::body("odd", 2, length);
     let parts: Vec<(i32, &[u8])> = (1..).zip(body.chunks(odd)).collect();
-    bed.upload("odd", &parts).await;
-    bed.is_read_back("odd", 2, length).await;
-    bed.nothing_is_staged().await;
-    bed.cluster.stop().await.unwrap();
+    fixture.upload("odd", &parts).await;
+    fixture.is_read_back("odd", 2, length).await;
+    fixture.nothing_is_staged().await;
+    fixture.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_fails_leaves_no_page() {
-    let bed = Bed::start("64MiB").await;
+    let fixture = PopulatingFixture::start("64MiB").await;
     let length = BLOCK + 5;
-    let faults = &bed.cluster.proxy().faults;
+    let faults = &fixture.cluster.proxy().faults;
     faults.next(1, Op::Put, "refused", Fault::Refused { status: 507, code: "Full" });
-    assert!(bed.put("refused", 1, length).await.is_some());
+    assert!(fixture.put("refused", 1, length).await.is_some());
     faults.next(1, Op::Put, "lost", Fault::AnswerLost);
-    assert!(bed.put("lost", 1, length).await.is_some());
+    assert!(fixture.put("lost", 1, length).await.is_some());
     faults.next(1, Op::Put, "cut", Fault::BodyCut { after: PAGE });
-    assert!(bed.put("cut", 1, length).await.is_some());
-    let wrong = bed.writer.put_object().bucket(&bed.bucket).key("wrong").checksum_crc32("AAAAAA==");
+    assert!(fixture.put("cut", 1, length).await.is_some());
+    let wrong =
+        fixture.writer.put_object().bucket(&fixture.bucket).key("wrong").checksum_crc32("AAAAAA==");
     let wrong = wrong.body(content::body("wrong", 1, length).into()).send().await;
     assert!(wrong.is_err(), "its checksum is another's");
-    bed.nothing_is_staged().await;
-    assert_eq!(bed.committed_pages().await, 0);
+    fixture.nothing_is_staged().await;
+    assert_eq!(fixture.committed_pages().await, 0);
     assert_eq!(faults.struck(), 3);
     // The store has what was lost, and its bytes come from there.
-    bed.is_read_back("lost", 1, length).await;
-    assert!(bed.of_workers("verbs3_worker_filled_bytes_total", "").await > 0);
+    fixture.is_read_back("lost", 1, length).await;
+    assert!(fixture.of_workers("verbs3_worker_filled_bytes_total", "").await > 0);
     for absent in ["refused", "cut", "wrong"] {
-        assert_eq!(reading::get(&bed.reader, &bed.bucket, absent).await.status(), Some(404));
+        assert_eq!(
+            reading::get(&fixture.reader, &fixture.bucket, absent).await.status(),
+            Some(404)
+        );
     }
-    bed.cluster.stop().await.unwrap();
+    fixture.cluster.stop().await.unwrap();
 }
 
 /// A refused overwrite must not show, and an accepted one must.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_overwrite_shows_when_the_store_has_it_and_not_before() {
-    let bed = Bed::start("64MiB").await;
+    let fixture = PopulatingFixture::start("64MiB").await;
     let length = BLOCK + 5;
-    assert_eq!(bed.put("k", 1, length).await, None);
-    bed.is_read_back("k", 1, length).await;
-    let faults = &bed.cluster.proxy().faults;
+    assert_eq!(fixture.put("k", 1, length).await, None);
+    fixture.is_read_back("k", 1, length).await;
+    let faults = &fixture.cluster.proxy().faults;
     faults.next(1, Op::Put, "/k", Fault::Refused { status: 503, code: "SlowDown" });
-    assert!(bed.put("k", 2, length).await.is_some());
-    bed.is_read_back("k", 1, length).await;
-    assert_eq!(bed.put("k", 3, length).await, None);
-    bed.is_read_back("k", 3, length).await;
-    bed.cluster.stop().await.unwrap();
+    assert!(fixture.put("k", 2, length).await.is_some());
+    fixture.is_read_back("k", 1, length).await;
+    assert_eq!(fixture.put("k", 3, length).await, None);
+    fixture.is_read_back("k", 3, length).await;
+    fixture.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_writers_of_one_key_are_never_mixed() {
-    let bed = Bed::start("64MiB").await;
+    let fixture = PopulatingFixture::start("64MiB").await;
     let length = 2 * BLOCK + 5;
     for round in 0..8 {
         let (one, other) = (2 * round, 2 * round + 1);
         let (first, second) = tokio::join!(
-            reading::put(&bed.writer, &bed.bucket, "k", one, length),
-            reading::put(&bed.reader, &bed.bucket, "k", other, length),
+            reading::put(&fixture.writer, &fixture.bucket, "k", one, length),
+            reading::put(&fixture.reader, &fixture.bucket, "k", other, length),
         );
         assert_eq!((first, second), (None, None));
-        let seen = reading::get(&bed.reader, &bed.bucket, "k").await;
+        let seen = reading::get(&fixture.reader, &fixture.bucket, "k").await;
         let version = match seen.is_whole("k", one, length) {
             Ok(()) => one,
             Err(_) => other,
         };
         seen.is_whole("k", version, length).unwrap();
-        let again = reading::get(&bed.writer, &bed.bucket, "k").await;
+        let again = reading::get(&fixture.writer, &fixture.bucket, "k").await;
         again.is_whole("k", version, length).unwrap();
     }
-    assert!(bed.committed_pages().await > 0);
-    bed.nothing_is_staged().await;
-    bed.cluster.stop().await.unwrap();
+    assert!(fixture.committed_pages().await > 0);
+    fixture.nothing_is_staged().await;
+    fixture.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_that_are_full_or_take_nothing_change_no_write() {
     for staged_max in ["0B", "1MiB"] {
-        let bed = Bed::start(staged_max).await;
+        let fixture = PopulatingFixture::start(staged_max).await;
         let length = 4 * BLOCK;
-        assert_eq!(bed.put("k", 1, length).await, None);
-        bed.is_read_back("k", 1, length).await;
+        assert_eq!(fixture.put("k", 1, length).await, None);
+        fixture.is_read_back("k", 1, length).await;
         let most = 1 << 20;
-        assert!(bed.of_workers("verbs3_worker_staged_bytes", "").await <= WORKERS as u64 * most);
-        bed.cluster.stop().await.unwrap();
+        assert!(
+            fixture.of_workers("verbs3_worker_staged_bytes", "").await <= WORKERS as u64 * most
+        );
+        fixture.cluster.stop().await.unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::BytesMut;
-use verbs3_tests::metrics::eventually;
+use verbs3_tests::metrics::{BORROWED, eventually};
 use verbs3_tests::proxy::{Fault, Op};
 use verbs3_tests::reading::{self, Seen};
 use verbs3_tests::{Cluster, ClusterBuilder, Section, content};
@@ -27,12 +27,12 @@ fn builder() -> ClusterBuilder {
 
 const NETWORK_ONLY: &str = "enabled = false";
 
-struct Bed {
+struct ProcessFaultFixture {
     cluster: Cluster,
     bucket: String,
 }
 
-impl Bed {
+impl ProcessFaultFixture {
     async fn start(builder: ClusterBuilder) -> Self {
         let cluster = builder.start().await.unwrap();
         let bucket = cluster.bucket("processes").await.unwrap();
@@ -44,7 +44,7 @@ impl Bed {
     }
 
     async fn put_hot(&self, key: &str, length: usize) {
-        assert_eq!(reading::put(&self.client(0), &self.bucket, key, 1, length).await, None);
+        reading::put_surely(&self.client(0), &self.bucket, key, 1, length).await;
         for _ in 0..2 {
             reading::get(&self.client(0), &self.bucket, key)
                 .await
@@ -53,45 +53,15 @@ impl Bed {
         }
     }
 
-    /// A read whose first bytes have come, and whose client then waits.
     async fn begin(&self, gateway: usize, key: &str) -> (ByteStream, BytesMut) {
-        let answer =
-            self.client(gateway).get_object().bucket(&self.bucket).key(key).send().await.unwrap();
-        let (mut stream, mut body) = (answer.body, BytesMut::new());
-        while body.len() < MIB {
-            body.extend_from_slice(&stream.next().await.unwrap().unwrap());
-        }
-        (stream, body)
+        reading::begin(&self.client(gateway), &self.bucket, key).await
     }
 
     /// Nothing is borrowed any more by anyone, and nothing is under way.
     async fn at_rest(&self, processes: &[&str]) {
         for name in processes {
-            let rested = async || {
-                let metrics =
-                    self.cluster.metrics(name).await.map_err(|error| error.to_string())?;
-                let families = [
-                    "verbs3_rdma_shm_pins",
-                    "verbs3_rdma_shm_pinned_bytes",
-                    "verbs3_rdma_shm_held_bytes",
-                    "verbs3_rdma_landings_quarantined",
-                    "verbs3_rdma_calls_serving",
-                    "verbs3_rdma_credits_in_use",
-                    "verbs3_read_bytes_in_flight",
-                    "verbs3_read_bypasses_in_flight",
-                    "verbs3_client_writes_open",
-                    "verbs3_gateway_requests_in_flight",
-                ];
-                match families
-                    .iter()
-                    .map(|family| (family, metrics.sum(family, &[])))
-                    .find(|(_, value)| *value != 0.0)
-                {
-                    Some((family, value)) => Err(format!("{name}: {family} is {value}")),
-                    None => Ok(()),
-                }
-            };
-            eventually(SOON, rested).await.unwrap();
+            let families = [&BORROWED[..], &["verbs3_rdma_shm_pinned_bytes"]].concat();
+            self.cluster.until_zero(name, &families, SOON).await.unwrap();
         }
     }
 }
@@ -99,50 +69,52 @@ impl Bed {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_dies_in_the_middle_of_a_body_costs_latency() {
     for settings in [NETWORK_ONLY, ""] {
-        let mut bed = Bed::start(builder().settings(Section::Worker, settings)).await;
-        bed.put_hot("key", LENGTH).await;
+        let mut fixture =
+            ProcessFaultFixture::start(builder().settings(Section::Worker, settings)).await;
+        fixture.put_hot("key", LENGTH).await;
         for name in ["worker-0", "worker-1"] {
-            let (stream, body) = bed.begin(0, "key").await;
-            bed.cluster.signal(name, "-KILL").unwrap();
+            let (stream, body) = fixture.begin(0, "key").await;
+            fixture.cluster.signal(name, "-KILL").unwrap();
             reading::collect(stream, body).await.is_whole("key", 1, LENGTH).unwrap();
-            reading::get(&bed.client(0), &bed.bucket, "key")
+            reading::get(&fixture.client(0), &fixture.bucket, "key")
                 .await
                 .is_whole("key", 1, LENGTH)
                 .unwrap();
-            bed.cluster.restart_and_wait(name).await.unwrap();
-            reading::get(&bed.client(0), &bed.bucket, "key")
+            fixture.cluster.restart_and_wait(name).await.unwrap();
+            reading::get(&fixture.client(0), &fixture.bucket, "key")
                 .await
                 .is_whole("key", 1, LENGTH)
                 .unwrap();
         }
-        bed.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
-        bed.cluster.stop().await.unwrap();
+        fixture.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
+        fixture.cluster.stop().await.unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_pauses_and_resumes_touches_no_foreign_memory() {
     for settings in [NETWORK_ONLY, ""] {
-        let bed = Bed::start(builder().settings(Section::Worker, settings)).await;
-        bed.put_hot("key", LENGTH).await;
+        let fixture =
+            ProcessFaultFixture::start(builder().settings(Section::Worker, settings)).await;
+        fixture.put_hot("key", LENGTH).await;
         for name in ["worker-0", "worker-1"] {
-            let (stream, body) = bed.begin(0, "key").await;
-            bed.cluster.signal(name, "-STOP").unwrap();
+            let (stream, body) = fixture.begin(0, "key").await;
+            fixture.cluster.signal(name, "-STOP").unwrap();
             reading::collect(stream, body).await.is_whole("key", 1, LENGTH).unwrap();
             // It goes on while the landings that it was to fill are lent to other reads.
             let readers: Vec<_> = (0..4)
                 .map(|_| {
-                    let (client, bucket) = (bed.client(0), bed.bucket.clone());
+                    let (client, bucket) = (fixture.client(0), fixture.bucket.clone());
                     tokio::spawn(async move { reading::get(&client, &bucket, "key").await })
                 })
                 .collect();
-            bed.cluster.signal(name, "-CONT").unwrap();
+            fixture.cluster.signal(name, "-CONT").unwrap();
             for reader in readers {
                 reader.await.unwrap().is_whole("key", 1, LENGTH).unwrap();
             }
         }
-        bed.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
-        bed.cluster.stop().await.unwrap();
+        fixture.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
+        fixture.cluster.stop().await.unwrap();
     }
 }
 
@@ -150,40 +122,47 @@ async fn a_worker_that_pauses_and_resumes_touches_no_foreign_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_go_on_while_a_worker_stands_still_that_is_not_given_up() {
     let patient = "[gateway.tier]\nhedge_after = \"100ms\"\nfirst_progress = \"5m\"\nidle = \"5m\"";
-    let bed = Bed::start(Cluster::builder().workers(2).settings(Section::Gateway, patient)).await;
+    let fixture = ProcessFaultFixture::start(
+        Cluster::builder().workers(2).settings(Section::Gateway, patient),
+    )
+    .await;
     let keys: Vec<String> = (0..24).map(|number| format!("key-{number}")).collect();
     for key in &keys {
-        bed.put_hot(key, MIB).await;
+        fixture.put_hot(key, MIB).await;
     }
     // About half of the keys have it as their home: all 24 have the other one in 17 million tries
     // once. The other one is there for their bytes.
-    bed.cluster.signal("worker-0", "-STOP").unwrap();
+    fixture.cluster.signal("worker-0", "-STOP").unwrap();
     let reads = async {
         for key in &keys {
-            let head = bed.client(0).head_object().bucket(&bed.bucket).key(key).send().await;
+            let head =
+                fixture.client(0).head_object().bucket(&fixture.bucket).key(key).send().await;
             assert_eq!(head.unwrap().content_length(), Some(MIB as i64));
-            reading::get(&bed.client(0), &bed.bucket, key).await.is_whole(key, 1, MIB).unwrap();
+            reading::get(&fixture.client(0), &fixture.bucket, key)
+                .await
+                .is_whole(key, 1, MIB)
+                .unwrap();
         }
     };
     tokio::time::timeout(SOON, reads).await.expect("a worker that stands still is waited for");
-    bed.cluster.signal("worker-0", "-CONT").unwrap();
-    let hedged = bed.cluster.metrics("gateway-0").await.unwrap();
+    fixture.cluster.signal("worker-0", "-CONT").unwrap();
+    let hedged = fixture.cluster.metrics("gateway-0").await.unwrap();
     assert!(hedged.sum("verbs3_read_hedged_opens_total", &[]) > 0.0);
-    bed.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
+    fixture.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_gateway_had_pinned_is_released() {
-    let mut bed = Bed::start(builder().gateways(2)).await;
-    bed.put_hot("key", LENGTH).await;
+    let mut fixture = ProcessFaultFixture::start(builder().gateways(2)).await;
+    fixture.put_hot("key", LENGTH).await;
     let mut waiting = Vec::new();
     for _ in 0..4 {
-        waiting.push(bed.begin(0, "key").await);
+        waiting.push(fixture.begin(0, "key").await);
     }
     let pinned = async || {
         let mut pins = 0.0;
         for name in ["worker-0", "worker-1"] {
-            pins += bed
+            pins += fixture
                 .cluster
                 .metrics(name)
                 .await
@@ -193,31 +172,42 @@ async fn what_a_killed_gateway_had_pinned_is_released() {
         if pins > 0.0 { Ok(()) } else { Err("no worker has a pin".to_owned()) }
     };
     eventually(SOON, pinned).await.unwrap();
-    bed.cluster.signal("gateway-0", "-KILL").unwrap();
-    bed.at_rest(&["worker-0", "worker-1", "gateway-1"]).await;
-    reading::get(&bed.client(1), &bed.bucket, "key").await.is_whole("key", 1, LENGTH).unwrap();
+    fixture.cluster.signal("gateway-0", "-KILL").unwrap();
+    fixture.at_rest(&["worker-0", "worker-1", "gateway-1"]).await;
+    reading::get(&fixture.client(1), &fixture.bucket, "key")
+        .await
+        .is_whole("key", 1, LENGTH)
+        .unwrap();
     drop(waiting);
-    bed.cluster.restart_and_wait("gateway-0").await.unwrap();
-    reading::get(&bed.client(0), &bed.bucket, "key").await.is_whole("key", 1, LENGTH).unwrap();
-    bed.cluster.stop().await.unwrap();
+    fixture.cluster.restart_and_wait("gateway-0").await.unwrap();
+    reading::get(&fixture.client(0), &fixture.bucket, "key")
+        .await
+        .is_whole("key", 1, LENGTH)
+        .unwrap();
+    fixture.cluster.stop().await.unwrap();
 }
 
 /// Clients beyond it are told to slow down.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_workers_the_store_serves_reads_up_to_the_bound() {
     let bound = "[gateway.read]\nbypass_in_flight_max = 2\nbypass_wait_max = \"100ms\"";
-    let mut bed = Bed::start(builder().faulty_store().settings(Section::Gateway, bound)).await;
+    let mut fixture =
+        ProcessFaultFixture::start(builder().faulty_store().settings(Section::Gateway, bound))
+            .await;
     let length = 6 * MIB;
-    bed.put_hot("key", length).await;
+    fixture.put_hot("key", length).await;
     for name in ["worker-0", "worker-1"] {
-        bed.cluster.signal(name, "-KILL").unwrap();
+        fixture.cluster.signal(name, "-KILL").unwrap();
     }
-    reading::get(&bed.client(0), &bed.bucket, "key").await.is_whole("key", 1, length).unwrap();
+    reading::get(&fixture.client(0), &fixture.bucket, "key")
+        .await
+        .is_whole("key", 1, length)
+        .unwrap();
     let (wait, pause) = (Duration::from_millis(500), Duration::from_millis(1));
-    bed.cluster.proxy().faults.always(Op::Get, Fault::Slow { wait, pause });
+    fixture.cluster.proxy().faults.always(Op::Get, Fault::Slow { wait, pause });
     let readers: Vec<_> = (0..12)
         .map(|_| {
-            let (client, bucket) = (bed.client(0), bed.bucket.clone());
+            let (client, bucket) = (fixture.client(0), fixture.bucket.clone());
             tokio::spawn(async move { reading::get(&client, &bucket, "key").await })
         })
         .collect();
@@ -234,39 +224,41 @@ async fn without_workers_the_store_serves_reads_up_to_the_bound() {
         }
     }
     assert!(whole >= 2 && slowed >= 1, "{whole} were served, {slowed} told to slow down");
-    bed.cluster.proxy().faults.heal();
+    fixture.cluster.proxy().faults.heal();
     for name in ["worker-0", "worker-1"] {
-        bed.cluster.restart_and_wait(name).await.unwrap();
+        fixture.cluster.restart_and_wait(name).await.unwrap();
     }
     let hit = async || {
-        reading::get(&bed.client(0), &bed.bucket, "key").await.is_whole("key", 1, length)?;
+        reading::get(&fixture.client(0), &fixture.bucket, "key")
+            .await
+            .is_whole("key", 1, length)?;
         // Both blocks may belong to one of them.
         let mut held = 0.0;
         for name in ["worker-0", "worker-1"] {
-            let metrics = bed.cluster.metrics(name).await.map_err(|e| e.to_string())?;
+            let metrics = fixture.cluster.metrics(name).await.map_err(|e| e.to_string())?;
             held += metrics.sum("verbs3_worker_held_pages", &[]);
         }
         if held > 0.0 { Ok(()) } else { Err("the tier is not used again".to_owned()) }
     };
     eventually(SOON, hit).await.unwrap();
-    bed.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
-    bed.cluster.stop().await.unwrap();
+    fixture.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
+    fixture.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_killed_amid_a_write_leaves_no_stale_reader() {
-    let mut bed = Bed::start(builder().gateways(2).faulty_store()).await;
+    let mut fixture = ProcessFaultFixture::start(builder().gateways(2).faulty_store()).await;
     // Before the store has heard of it, and when it has all of it and its answer finds nobody.
     for (number, fault) in [Fault::RequestHeld, Fault::AnswerHeld].into_iter().enumerate() {
         let (key, length) = (format!("key-{number}"), 2 * MIB);
-        bed.put_hot(&key, length).await;
-        let faults = bed.cluster.proxy().faults.clone();
+        fixture.put_hot(&key, length).await;
+        let faults = fixture.cluster.proxy().faults.clone();
         faults.next(1, Op::Put, &key, fault);
-        let (client, bucket, name) = (bed.client(0), bed.bucket.clone(), key.clone());
+        let (client, bucket, name) = (fixture.client(0), fixture.bucket.clone(), key.clone());
         let writer =
             tokio::spawn(async move { reading::put(&client, &bucket, &name, 2, length).await });
         tokio::time::timeout(SOON, faults.held(1)).await.expect("the store is asked");
-        bed.cluster.kill("gateway-0").unwrap();
+        fixture.cluster.kill("gateway-0").unwrap();
         faults.heal();
         assert!(writer.await.unwrap().is_some(), "a killed gateway acknowledges nothing");
         // Whatever came of it at the store, readers see that: now, and when the uncertainty has
@@ -274,8 +266,8 @@ async fn a_gateway_killed_amid_a_write_leaves_no_stale_reader() {
         let mut newest = 1;
         for pause in [0, 0, 3000, 3500] {
             tokio::time::sleep(Duration::from_millis(pause)).await;
-            let there = reading::get(&bed.cluster.store(), &bed.bucket, &key).await;
-            let seen = reading::get(&bed.client(1), &bed.bucket, &key).await;
+            let there = reading::get(&fixture.cluster.store(), &fixture.bucket, &key).await;
+            let seen = reading::get(&fixture.client(1), &fixture.bucket, &key).await;
             let Seen::Whole(body) = &seen else { panic!("{seen:?}") };
             let version = if content::check(&key, 2, 0, body).is_ok() { 2 } else { 1 };
             seen.is_whole(&key, version, length).unwrap();
@@ -284,7 +276,7 @@ async fn a_gateway_killed_amid_a_write_leaves_no_stale_reader() {
             let Seen::Whole(stored) = there else { panic!("the store answers") };
             assert!(body == &stored || version == 2, "{key}: the reader is behind the store");
         }
-        bed.cluster.restart_and_wait("gateway-0").await.unwrap();
+        fixture.cluster.restart_and_wait("gateway-0").await.unwrap();
     }
-    bed.cluster.stop().await.unwrap();
+    fixture.cluster.stop().await.unwrap();
 }

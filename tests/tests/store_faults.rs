@@ -41,13 +41,13 @@ fn build_with(deadlines: &str, resume_wait_max: &str) -> ClusterBuilder {
         )
 }
 
-struct Bed {
+struct StoreFaultFixture {
     cluster: Cluster,
     bucket: String,
     client: Client,
 }
 
-impl Bed {
+impl StoreFaultFixture {
     async fn start(builder: ClusterBuilder) -> Self {
         let cluster = builder.start().await.unwrap();
         let bucket = cluster.bucket("faults").await.unwrap();
@@ -60,11 +60,7 @@ impl Bed {
     }
 
     async fn put(&self, key: &str, version: u64, length: usize) {
-        assert_eq!(
-            reading::put(&self.client, &self.bucket, key, version, length).await,
-            None,
-            "put {key}"
-        );
+        reading::put_surely(&self.client, &self.bucket, key, version, length).await;
     }
 
     /// Written, and read once: held by the tier.
@@ -91,41 +87,41 @@ impl Bed {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hits_are_served_while_the_store_is_stopped() {
-    let bed = Bed::start(impatient()).await;
-    bed.put_hot("hot", 3 * MIB).await;
-    bed.put("cold", 1, MIB).await;
-    bed.cluster.signal("store", "-STOP").unwrap();
+    let fixture = StoreFaultFixture::start(impatient()).await;
+    fixture.put_hot("hot", 3 * MIB).await;
+    fixture.put("cold", 1, MIB).await;
+    fixture.cluster.signal("store", "-STOP").unwrap();
     for _ in 0..5 {
-        bed.get("hot").await.is_whole("hot", 1, 3 * MIB).unwrap();
+        fixture.get("hot").await.is_whole("hot", 1, 3 * MIB).unwrap();
     }
-    let seen = bed.get("cold").await;
-    bed.cluster.signal("store", "-CONT").unwrap();
+    let seen = fixture.get("cold").await;
+    fixture.cluster.signal("store", "-CONT").unwrap();
     assert!(matches!(seen.status(), Some(500..=504)), "{seen:?}");
-    bed.heals("cold", 1, MIB).await;
-    bed.end().await;
+    fixture.heals("cold", 1, MIB).await;
+    fixture.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_store_costs_time_and_no_byte() {
-    let bed = Bed::start(builder()).await;
-    bed.put("slow", 1, 5 * MIB).await;
+    let fixture = StoreFaultFixture::start(builder()).await;
+    fixture.put("slow", 1, 5 * MIB).await;
     let (wait, pause) = (Duration::from_millis(400), Duration::from_millis(2));
-    bed.fault(Op::Any, Fault::Slow { wait, pause });
-    bed.get("slow").await.is_whole("slow", 1, 5 * MIB).unwrap();
-    bed.end().await;
+    fixture.fault(Op::Any, Fault::Slow { wait, pause });
+    fixture.get("slow").await.is_whole("slow", 1, 5 * MIB).unwrap();
+    fixture.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_miss_sees_the_stores_own_refusal_after_bounded_retries() {
-    let bed = Bed::start(builder()).await;
-    bed.put_hot("hot", MIB).await;
+    let fixture = StoreFaultFixture::start(builder()).await;
+    fixture.put_hot("hot", MIB).await;
     for (status, code) in [(500, "InternalError"), (503, "SlowDown"), (503, "ServiceUnavailable")] {
         let key = format!("cold-{code}");
-        bed.put(&key, 1, MIB).await;
-        let before = bed.cluster.proxy().faults.seen(Op::Any, &key);
-        bed.fault(Op::Any, Fault::Refused { status, code });
-        let seen = bed.get(&key).await;
-        let asked = bed.cluster.proxy().faults.seen(Op::Any, &key) - before;
+        fixture.put(&key, 1, MIB).await;
+        let before = fixture.cluster.proxy().faults.seen(Op::Any, &key);
+        fixture.fault(Op::Any, Fault::Refused { status, code });
+        let seen = fixture.get(&key).await;
+        let asked = fixture.cluster.proxy().faults.seen(Op::Any, &key) - before;
         match &seen {
             Seen::Refused { status: got, code: said, .. } => {
                 assert_eq!((*got, said.as_str()), (status, code))
@@ -133,15 +129,15 @@ async fn a_miss_sees_the_stores_own_refusal_after_bounded_retries() {
             other => panic!("{code}: {other:?}"),
         }
         assert!((2..=9).contains(&asked), "{code}: one read asked the store {asked} times");
-        bed.get("hot").await.is_whole("hot", 1, MIB).unwrap();
-        bed.heals(&key, 1, MIB).await;
+        fixture.get("hot").await.is_whole("hot", 1, MIB).unwrap();
+        fixture.heals(&key, 1, MIB).await;
     }
-    bed.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_fails_once_or_twice_is_not_noticed() {
-    let bed = Bed::start(builder()).await;
+    let fixture = StoreFaultFixture::start(builder()).await;
     let faults = [
         Fault::Refused { status: 500, code: "InternalError" },
         Fault::Refused { status: 503, code: "SlowDown" },
@@ -151,29 +147,30 @@ async fn a_store_that_fails_once_or_twice_is_not_noticed() {
     ];
     for (number, fault) in faults.into_iter().enumerate() {
         let key = format!("key-{number}");
-        bed.put(&key, 1, 6 * MIB).await;
-        bed.cluster.proxy().faults.next(1, Op::Get, &key, fault.clone());
-        bed.get(&key)
+        fixture.put(&key, 1, 6 * MIB).await;
+        fixture.cluster.proxy().faults.next(1, Op::Get, &key, fault.clone());
+        fixture
+            .get(&key)
             .await
             .is_whole(&key, 1, 6 * MIB)
             .unwrap_or_else(|why| panic!("{fault:?}: {why}"));
     }
-    assert_eq!(bed.cluster.proxy().faults.struck(), 5);
-    bed.end().await;
+    assert_eq!(fixture.cluster.proxy().faults.struck(), 5);
+    fixture.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_always_breaks_off_or_lies_gives_no_wrong_bytes() {
-    let bed = Bed::start(impatient()).await;
+    let fixture = StoreFaultFixture::start(impatient()).await;
     let faults = [Fault::BodyCut { after: 0 }, Fault::BodyCut { after: 700_000 }, Fault::OtherEtag];
     for (number, fault) in faults.into_iter().enumerate() {
         let key = format!("key-{number}");
-        bed.put(&key, 1, 6 * MIB).await;
+        fixture.put(&key, 1, 6 * MIB).await;
         // Its attributes are known: what the store says of itself is held against them.
-        bed.client.head_object().bucket(&bed.bucket).key(&key).send().await.unwrap();
-        bed.fault(Op::Get, fault.clone());
+        fixture.client.head_object().bucket(&fixture.bucket).key(&key).send().await.unwrap();
+        fixture.fault(Op::Get, fault.clone());
         for _ in 0..3 {
-            let seen = bed.get(&key).await;
+            let seen = fixture.get(&key).await;
             seen.is_never_wrong(&key, 1, 6 * MIB).unwrap_or_else(|why| panic!("{fault:?}: {why}"));
             // Read around the tier, the bytes of another name are whole all the same; and what
             // breaks off goes on from there.
@@ -183,30 +180,30 @@ async fn a_store_that_always_breaks_off_or_lies_gives_no_wrong_bytes() {
                 "{fault:?} can't have given all of it"
             );
         }
-        bed.heals(&key, 1, 6 * MIB).await;
+        fixture.heals(&key, 1, 6 * MIB).await;
     }
-    bed.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consistent_answer_of_another_length_is_never_kept() {
-    let bed = Bed::start(builder()).await;
+    let fixture = StoreFaultFixture::start(builder()).await;
     for (key, by) in [("short", -1000), ("long", 1000)] {
-        bed.put(key, 1, 6 * MIB).await;
-        let head = bed
+        fixture.put(key, 1, 6 * MIB).await;
+        let head = fixture
             .client
             .head_object()
-            .bucket(&bed.bucket)
+            .bucket(&fixture.bucket)
             .key(key)
             .checksum_mode(ChecksumMode::Enabled);
         let head = head.send().await.unwrap();
         // By which a client finds out: this one asks for checksums, which Ceph RGW 18 has not.
         let checked = head.checksum_crc32().or(head.checksum_crc64_nvme()).is_some();
-        bed.fault(Op::Get, Fault::OtherLength { by });
+        fixture.fault(Op::Get, Fault::OtherLength { by });
         for _ in 0..3 {
             // The tier refuses it; read around the tier, such an answer can't be told from a true
             // one.
-            let seen = bed.get(key).await;
+            let seen = fixture.get(key).await;
             assert!(
                 !checked || !matches!(seen, Seen::Whole(_)),
                 "{key}: a checksum was not looked at"
@@ -217,56 +214,64 @@ async fn a_consistent_answer_of_another_length_is_never_kept() {
                 assert!(body[own..].iter().all(|byte| *byte == b'x'));
             }
         }
-        bed.heals(key, 1, 6 * MIB).await;
+        fixture.heals(key, 1, 6 * MIB).await;
         for _ in 0..3 {
-            bed.get(key).await.is_whole(key, 1, 6 * MIB).unwrap();
+            fixture.get(key).await.is_whole(key, 1, 6 * MIB).unwrap();
         }
     }
-    let refused =
-        bed.cluster.metrics("worker-0").await.unwrap().sum("verbs3_ufs_answers_refused_total", &[]);
+    let refused = fixture
+        .cluster
+        .metrics("worker-0")
+        .await
+        .unwrap()
+        .sum("verbs3_ufs_answers_refused_total", &[]);
     assert!(refused > 0.0, "answers that contradict themselves are counted");
-    bed.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_changes_under_a_read_is_never_mixed() {
     // Changes behind the gateways' back are asked for with every read.
-    let bed = Bed::start(builder().attributes_ttl("0")).await;
+    let fixture = StoreFaultFixture::start(builder().attributes_ttl("0")).await;
     for (number, after) in [0, 100_000, 3 * MIB].into_iter().enumerate() {
         let (key, length) = (format!("key-{number}"), 13 * MIB);
-        bed.put(&key, 1, length).await;
+        fixture.put(&key, 1, length).await;
         // Every one: a store that is slower than the deadlines is asked again.
-        bed.cluster.proxy().faults.next(u64::MAX, Op::Get, &key, Fault::Held { after });
+        fixture.cluster.proxy().faults.next(u64::MAX, Op::Get, &key, Fault::Held { after });
         let began = Instant::now();
         let reader = loop {
             assert!(
                 began.elapsed() < Duration::from_secs(180),
                 "held after {after}: no read came so far"
             );
-            let (client, bucket, name) = (bed.client.clone(), bed.bucket.clone(), key.clone());
+            let (client, bucket, name) =
+                (fixture.client.clone(), fixture.bucket.clone(), key.clone());
             let mut reader =
                 tokio::spawn(async move { reading::get(&client, &bucket, &name).await });
             tokio::select! {
-                () = bed.cluster.proxy().faults.held(1) => break reader,
+                () = fixture.cluster.proxy().faults.held(1) => break reader,
                 // Given up before it had anything that could be mixed.
                 seen = &mut reader => seen.unwrap().is_never_wrong(&key, 1, length).unwrap(),
             }
         };
         // Around every gateway, of the same length: only the version tells them apart.
-        assert_eq!(reading::put(&bed.cluster.store(), &bed.bucket, &key, 2, length).await, None);
-        bed.cluster.proxy().faults.heal();
+        assert_eq!(
+            reading::put(&fixture.cluster.store(), &fixture.bucket, &key, 2, length).await,
+            None
+        );
+        fixture.cluster.proxy().faults.heal();
         let seen = reader.await.unwrap();
         let either =
             seen.is_never_wrong(&key, 1, length).or_else(|_| seen.is_never_wrong(&key, 2, length));
         either.unwrap_or_else(|why| panic!("held after {after}: {why}"));
-        bed.get(&key).await.is_whole(&key, 2, length).unwrap();
+        fixture.get(&key).await.is_whole(&key, 2, length).unwrap();
     }
-    bed.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_an_unknown_outcome_readers_see_what_the_store_has() {
-    let bed = Bed::start(builder().gateways(2)).await;
+    let fixture = StoreFaultFixture::start(builder().gateways(2)).await;
     let faults = [
         Fault::AnswerLost,
         Fault::BodyCut { after: 100_000 },
@@ -275,31 +280,32 @@ async fn after_an_unknown_outcome_readers_see_what_the_store_has() {
     ];
     for (number, fault) in faults.into_iter().enumerate() {
         let (key, length) = (format!("key-{number}"), MIB + number);
-        bed.put_hot(&key, length).await;
-        bed.cluster.proxy().faults.next(1, Op::Put, &key, fault.clone());
-        let seen = reading::put(&bed.client, &bed.bucket, &key, 2, length).await;
+        fixture.put_hot(&key, length).await;
+        fixture.cluster.proxy().faults.next(1, Op::Put, &key, fault.clone());
+        let seen = reading::put(&fixture.client, &fixture.bucket, &key, 2, length).await;
         assert!(seen.is_some(), "{fault:?}: the writer is told that it failed");
-        let there = reading::get(&bed.cluster.store(), &bed.bucket, &key).await;
+        let there = reading::get(&fixture.cluster.store(), &fixture.bucket, &key).await;
         let version = if fault == Fault::AnswerLost { 2 } else { 1 };
         there
             .is_whole(&key, version, length)
             .unwrap_or_else(|why| panic!("at the store, {fault:?}: {why}"));
-        for gateway in bed.cluster.gateways() {
-            let seen = reading::get(&reading::once(&gateway.client), &bed.bucket, &key).await;
+        for gateway in fixture.cluster.gateways() {
+            let seen = reading::get(&reading::once(&gateway.client), &fixture.bucket, &key).await;
             seen.is_whole(&key, version, length).unwrap_or_else(|why| panic!("{fault:?}: {why}"));
         }
     }
-    bed.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_a_slow_reader_takes_outlives_the_stores_refusals() {
-    let bed = Bed::start(builder()).await;
+    let fixture = StoreFaultFixture::start(builder()).await;
     let length = 12 * MIB;
-    bed.put("key", 1, length).await;
-    let answer = bed.client.get_object().bucket(&bed.bucket).key("key").send().await.unwrap();
+    fixture.put("key", 1, length).await;
+    let answer =
+        fixture.client.get_object().bucket(&fixture.bucket).key("key").send().await.unwrap();
     // The store fails for a moment after the head was sent: later spans are asked again.
-    bed.cluster.proxy().faults.next(
+    fixture.cluster.proxy().faults.next(
         2,
         Op::Get,
         "key",
@@ -307,5 +313,5 @@ async fn a_body_that_a_slow_reader_takes_outlives_the_stores_refusals() {
     );
     let seen = reading::collect(answer.body, BytesMut::new()).await;
     seen.is_whole("key", 1, length).unwrap();
-    bed.end().await;
+    fixture.end().await;
 }

@@ -18,12 +18,7 @@ const ROUNDING: usize = 1 << 20;
 async fn held_bytes(cluster: &Cluster, tenant: Option<&str>) -> usize {
     let label = tenant.map(|tenant| format!("tenant=\"{tenant}\""));
     let labels: Vec<&str> = label.iter().map(String::as_str).chain(["tier=\"memory\""]).collect();
-    let mut bytes = 0.0;
-    for worker in ["worker-0", "worker-1"] {
-        let metrics = cluster.metrics(worker).await.unwrap();
-        bytes += metrics.sum("verbs3_worker_tenant_bytes", &labels);
-    }
-    bytes as usize
+    cluster.sum_of("worker", "verbs3_worker_tenant_bytes", &labels).await.unwrap() as usize
 }
 
 /// First pages come by the open of an object, others by reads of its blocks.
@@ -37,7 +32,7 @@ async fn pages_count_for_the_tenant_whose_reads_brought_them() {
     for (key, access_key, tenant, length) in
         [("large", "GREEDY", "greedy", LARGE), ("small", "MODEST", "modest", SMALL)]
     {
-        assert_eq!(reading::put(&cluster.store(), &bucket, key, 1, length).await, None);
+        reading::put_surely(&cluster.store(), &bucket, key, 1, length).await;
         let client = reading::once(&gateway.client_by(access_key));
         reading::get(&client, &bucket, key).await.is_whole(key, 1, length).unwrap();
         // What is read ahead comes later.

@@ -31,13 +31,13 @@ const WRITES: u64 = 10;
 const READS: u64 = 40;
 
 /// A cluster under load.
-struct Bed {
+struct TrustFixture {
     /// Ends before the processes do.
     history: History,
     cluster: Cluster,
 }
 
-impl Bed {
+impl TrustFixture {
     async fn start() -> Self {
         let cluster = Cluster::builder().certified().workers(2).lease("5s");
         let cluster = cluster.settings(Section::Worker, "enabled = false").start().await.unwrap();
@@ -47,9 +47,9 @@ impl Bed {
             |gateway: Gateway| Gateway { client: reading::once(&gateway.client), ..gateway };
         let gateways: Vec<Gateway> = cluster.gateways().into_iter().map(gateway).collect();
         let history = History::start(&gateways, &bucket, seed::from_environment(), Writes::Succeed);
-        let mut bed = Self { history, cluster };
-        bed.go_on().await;
-        bed
+        let mut fixture = Self { history, cluster };
+        fixture.go_on().await;
+        fixture
     }
 
     /// Lets the load run on for a while.
@@ -133,7 +133,7 @@ struct Requester {
 }
 
 impl Requester {
-    fn of_issuer(bed: &Bed, issuer: &TestIssuer, known: &[&TestIssuer]) -> Self {
+    fn of_issuer(fixture: &TrustFixture, issuer: &TestIssuer, known: &[&TestIssuer]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let [certificate, key, ca_file] =
             issuer.write_node(folder.path(), &["verbs3://tests/gateway/requester"]);
@@ -141,7 +141,8 @@ impl Requester {
         std::fs::write(&ca_file, known).unwrap();
         let files = CertificateFiles { certificate, key, ca_file };
         let tls = Arc::new(NodeCertificates::read("tests", files).unwrap());
-        let secret = std::fs::read_to_string(bed.files("gateway-0").folder.join("secret")).unwrap();
+        let secret =
+            std::fs::read_to_string(fixture.files("gateway-0").folder.join("secret")).unwrap();
         Self { tls, secret, _folder: folder }
     }
 
@@ -209,47 +210,47 @@ async fn knows_map(client: &CoordinatorClient) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ca_changes_under_load_and_no_request_fails() {
-    let mut bed = Bed::start().await;
-    let old = bed.cluster.take_issuer().unwrap();
+    let mut fixture = TrustFixture::start().await;
+    let old = fixture.cluster.take_issuer().unwrap();
     let new = TestIssuer::new();
-    let stale = Requester::of_issuer(&bed, &old, &[&old, &new]);
-    let fresh = Requester::of_issuer(&bed, &new, &[&old, &new]);
-    let kept_line = stale.enter(&bed.cluster, "worker-0").await;
-    stale.enter_coordinator(&bed.cluster).await;
-    assert!(fresh.dial(&bed.cluster, "worker-0").await.is_err());
-    assert!(!knows_map(&fresh.client(&bed.cluster)).await);
+    let stale = Requester::of_issuer(&fixture, &old, &[&old, &new]);
+    let fresh = Requester::of_issuer(&fixture, &new, &[&old, &new]);
+    let kept_line = stale.enter(&fixture.cluster, "worker-0").await;
+    stale.enter_coordinator(&fixture.cluster).await;
+    assert!(fresh.dial(&fixture.cluster, "worker-0").await.is_err());
+    assert!(!knows_map(&fresh.client(&fixture.cluster)).await);
 
-    bed.change_certificates(|files| files.replace_authorities(&[&old, &new])).await;
+    fixture.change_certificates(|files| files.replace_authorities(&[&old, &new])).await;
     // An operator is not in a hurry: the old certificate opens doors until its CA is taken away.
-    bed.files("operator-0").replace_authorities(&[&old, &new]).unwrap();
-    bed.change_certificates(|files| files.replace_certificate(&new)).await;
-    bed.cluster.status_shows(&ALL_SERVE).await.unwrap();
+    fixture.files("operator-0").replace_authorities(&[&old, &new]).unwrap();
+    fixture.change_certificates(|files| files.replace_certificate(&new)).await;
+    fixture.cluster.status_shows(&ALL_SERVE).await.unwrap();
     for requester in [&stale, &fresh] {
-        requester.enter(&bed.cluster, "worker-0").await;
-        requester.enter_coordinator(&bed.cluster).await;
+        requester.enter(&fixture.cluster, "worker-0").await;
+        requester.enter_coordinator(&fixture.cluster).await;
     }
-    bed.change_certificates(|files| files.replace_authorities(&[&new])).await;
+    fixture.change_certificates(|files| files.replace_authorities(&[&new])).await;
 
     // What stays open is what the guide says.
     assert!(is_answered(&*kept_line).await);
     for worker in ["worker-0", "worker-1"] {
-        assert!(stale.dial(&bed.cluster, worker).await.is_err());
-        fresh.enter(&bed.cluster, worker).await;
+        assert!(stale.dial(&fixture.cluster, worker).await.is_err());
+        fresh.enter(&fixture.cluster, worker).await;
     }
-    assert!(!knows_map(&stale.client(&bed.cluster)).await);
-    fresh.enter_coordinator(&bed.cluster).await;
-    assert!(!is_served(&bed.cluster).await);
-    bed.files("operator-0").replace_certificate(&new).unwrap();
-    bed.cluster.status_shows(&ALL_SERVE).await.unwrap();
+    assert!(!knows_map(&stale.client(&fixture.cluster)).await);
+    fresh.enter_coordinator(&fixture.cluster).await;
+    assert!(!is_served(&fixture.cluster).await);
+    fixture.files("operator-0").replace_certificate(&new).unwrap();
+    fixture.cluster.status_shows(&ALL_SERVE).await.unwrap();
 
     // Gateway, workers and coordinator have nothing but the new certificates to meet anew by.
     for worker in ["worker-0", "worker-1"] {
-        bed.renew_connections(worker).await;
-        let metrics = bed.cluster.metrics(worker).await.unwrap();
+        fixture.renew_connections(worker).await;
+        let metrics = fixture.cluster.metrics(worker).await.unwrap();
         assert!(metrics.sum("verbs3_worker_requests_total", &[]) > 0.0, "{worker}");
     }
     assert!(!is_answered(&*kept_line).await, "a restart closes what was open");
-    bed.end_load().await.stop().await.unwrap();
+    fixture.end_load().await.stop().await.unwrap();
 }
 
 /// `preStop` and `ExecStop` have the files of their worker, and no operator's.
@@ -286,29 +287,31 @@ async fn a_worker_drains_itself_and_nobody_else_by_its_certificate() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_secret_changes_under_load_and_no_request_fails() {
     const NEW: &str = "0b1f1c5be6a1a37e1cf2d52ea5a33d4bcf10a9ba2b0a43f6f1dd21b0d6a2c998";
-    let mut bed = Bed::start().await;
-    let issuer = bed.cluster.take_issuer().unwrap();
-    let stale = Requester::of_issuer(&bed, &issuer, &[&issuer]);
+    let mut fixture = TrustFixture::start().await;
+    let issuer = fixture.cluster.take_issuer().unwrap();
+    let stale = Requester::of_issuer(&fixture, &issuer, &[&issuer]);
     let fresh =
-        Requester { secret: NEW.to_owned(), ..Requester::of_issuer(&bed, &issuer, &[&issuer]) };
-    assert!(fresh.dial(&bed.cluster, "worker-0").await.is_err());
-    assert!(!knows_map(&fresh.client(&bed.cluster)).await);
+        Requester { secret: NEW.to_owned(), ..Requester::of_issuer(&fixture, &issuer, &[&issuer]) };
+    assert!(fresh.dial(&fixture.cluster, "worker-0").await.is_err());
+    assert!(!knows_map(&fresh.client(&fixture.cluster)).await);
 
-    bed.change_secrets("accepted", &format!("{}\n{NEW}\n", stale.secret)).await;
-    bed.change_secrets("secret", NEW).await;
+    fixture.change_secrets("accepted", &format!("{}\n{NEW}\n", stale.secret)).await;
+    fixture.change_secrets("secret", NEW).await;
     for requester in [&stale, &fresh] {
-        requester.enter(&bed.cluster, "worker-0").await;
-        requester.enter_coordinator(&bed.cluster).await;
+        requester.enter(&fixture.cluster, "worker-0").await;
+        requester.enter_coordinator(&fixture.cluster).await;
     }
-    bed.cluster.status_shows(&ALL_SERVE).await.unwrap();
-    bed.change_secrets("accepted", "").await;
+    fixture.cluster.status_shows(&ALL_SERVE).await.unwrap();
+    fixture.change_secrets("accepted", "").await;
 
-    assert!(stale.dial(&bed.cluster, "worker-0").await.is_err());
-    assert!(!knows_map(&stale.client(&bed.cluster)).await && !is_served(&bed.cluster).await);
-    bed.files("operator-0").replace_file("secret", NEW).unwrap();
+    assert!(stale.dial(&fixture.cluster, "worker-0").await.is_err());
+    assert!(
+        !knows_map(&stale.client(&fixture.cluster)).await && !is_served(&fixture.cluster).await
+    );
+    fixture.files("operator-0").replace_file("secret", NEW).unwrap();
     for worker in ["worker-0", "worker-1"] {
-        bed.renew_connections(worker).await;
-        fresh.enter(&bed.cluster, worker).await;
+        fixture.renew_connections(worker).await;
+        fresh.enter(&fixture.cluster, worker).await;
     }
-    bed.end_load().await.stop().await.unwrap();
+    fixture.end_load().await.stop().await.unwrap();
 }

@@ -16,13 +16,13 @@ use verbs3_tests::{Cluster, ClusterBuilder, Section, reading, seed};
 const MIB: usize = 1 << 20;
 const SOON: Duration = Duration::from_secs(120);
 
-struct Bed {
+struct WireFaultFixture {
     cluster: Cluster,
     bucket: String,
     client: Client,
 }
 
-impl Bed {
+impl WireFaultFixture {
     async fn start(builder: ClusterBuilder) -> Self {
         let cluster = builder.start().await.unwrap();
         let bucket = cluster.bucket("wire").await.unwrap();
@@ -31,11 +31,7 @@ impl Bed {
     }
 
     async fn put(&self, key: &str, version: u64, length: usize) {
-        assert_eq!(
-            reading::put(&self.client, &self.bucket, key, version, length).await,
-            None,
-            "put {key}"
-        );
+        reading::put_surely(&self.client, &self.bucket, key, version, length).await;
     }
 
     async fn reads(&self, key: &str, version: u64, length: usize) {
@@ -67,14 +63,14 @@ async fn say(address: &str, bytes: &[u8]) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_and_replayed_frames_at_a_workers_port_change_nothing() {
     let mut rng = seed::rng(seed::from_environment(), 0);
-    let bed = Bed::start(Cluster::builder().relayed_workers()).await;
-    bed.put("key", 1, 6 * MIB).await;
-    bed.reads("key", 1, 6 * MIB).await;
-    let worker = bed.cluster.address("worker-0").unwrap();
-    let said = bed.cluster.relay(0).said();
+    let fixture = WireFaultFixture::start(Cluster::builder().relayed_workers()).await;
+    fixture.put("key", 1, 6 * MIB).await;
+    fixture.reads("key", 1, 6 * MIB).await;
+    let worker = fixture.cluster.address("worker-0").unwrap();
+    let said = fixture.cluster.relay(0).said();
     let session = said.iter().max_by_key(|session| session.len()).unwrap();
     assert!(session.len() > 200, "the gateway has said something to replay: {}", session.len());
-    let before = bed.sum("worker-0", "verbs3_worker_requests_total").await;
+    let before = fixture.sum("worker-0", "verbs3_worker_requests_total").await;
     let mut tasks = Vec::new();
     let mut send = |bytes: Vec<u8>| {
         let worker = worker.clone();
@@ -97,46 +93,48 @@ async fn garbage_and_replayed_frames_at_a_workers_port_change_nothing() {
     let answered: usize =
         futures::future::join_all(tasks).await.into_iter().map(Result::unwrap).sum();
     assert!(answered < 200_000, "strangers got {answered} bytes");
-    bed.becomes("worker-0", "verbs3_rdma_handshakes_failed_total", |failed| failed >= 20.0).await;
-    let after = bed.sum("worker-0", "verbs3_worker_requests_total").await;
+    fixture
+        .becomes("worker-0", "verbs3_rdma_handshakes_failed_total", |failed| failed >= 20.0)
+        .await;
+    let after = fixture.sum("worker-0", "verbs3_worker_requests_total").await;
     assert_eq!(after, before, "a stranger's request was carried out");
-    bed.reads("key", 1, 6 * MIB).await;
-    bed.put("key", 2, MIB).await;
-    bed.reads("key", 2, MIB).await;
-    bed.cluster.stop().await.unwrap();
+    fixture.reads("key", 1, 6 * MIB).await;
+    fixture.put("key", 2, MIB).await;
+    fixture.reads("key", 2, MIB).await;
+    fixture.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_spoiled_on_the_way_from_a_worker_never_reach_a_client() {
-    let bed = Bed::start(Cluster::builder().relayed_workers()).await;
-    bed.put("key", 1, 12 * MIB).await;
-    bed.reads("key", 1, 12 * MIB).await;
-    bed.cluster.relay(0).spoil(700_000);
+    let fixture = WireFaultFixture::start(Cluster::builder().relayed_workers()).await;
+    fixture.put("key", 1, 12 * MIB).await;
+    fixture.reads("key", 1, 12 * MIB).await;
+    fixture.cluster.relay(0).spoil(700_000);
     for _ in 0..6 {
-        bed.reads("key", 1, 12 * MIB).await;
+        fixture.reads("key", 1, 12 * MIB).await;
     }
-    assert!(bed.cluster.relay(0).spoiled() > 3, "hardly a byte was spoiled");
-    let noticed = bed.sum("gateway-0", "verbs3_client_checksum_failures_total").await
-        + bed.sum("gateway-0", "verbs3_rdma_protocol_violations_total").await;
+    assert!(fixture.cluster.relay(0).spoiled() > 3, "hardly a byte was spoiled");
+    let noticed = fixture.sum("gateway-0", "verbs3_client_checksum_failures_total").await
+        + fixture.sum("gateway-0", "verbs3_rdma_protocol_violations_total").await;
     assert!(noticed > 0.0, "what is spoiled is counted");
-    bed.cluster.relay(0).spoil(0);
+    fixture.cluster.relay(0).spoil(0);
     let healed = async || {
-        let seen = reading::get(&bed.client, &bed.bucket, "key").await;
+        let seen = reading::get(&fixture.client, &fixture.bucket, "key").await;
         seen.is_whole("key", 1, 12 * MIB)
     };
     eventually(SOON, healed).await.unwrap();
-    bed.becomes("gateway-0", "verbs3_rdma_landings_quarantined", |count| count == 0.0).await;
-    bed.cluster.stop().await.unwrap();
+    fixture.becomes("gateway-0", "verbs3_rdma_landings_quarantined", |count| count == 0.0).await;
+    fixture.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_never_finish_a_head_are_cut_and_others_served() {
-    let bed = Bed::start(
+    let fixture = WireFaultFixture::start(
         Cluster::builder().settings(Section::Gateway, "[gateway.timeouts]\nheader = \"5s\""),
     )
     .await;
-    bed.put("key", 1, MIB).await;
-    let address = bed.cluster.address("gateway-0").unwrap();
+    fixture.put("key", 1, MIB).await;
+    let address = fixture.cluster.address("gateway-0").unwrap();
     let lorises: Vec<_> = (0..60)
         .map(|_| {
             let address = address.clone();
@@ -155,19 +153,25 @@ async fn clients_that_never_finish_a_head_are_cut_and_others_served() {
         })
         .collect();
     for _ in 0..10 {
-        bed.reads("key", 1, MIB).await;
+        fixture.reads("key", 1, MIB).await;
     }
     for loris in lorises {
         loris.await.unwrap();
     }
-    bed.becomes("gateway-0", "verbs3_gateway_connections", |count| count < 10.0).await;
-    bed.cluster.stop().await.unwrap();
+    fixture.becomes("gateway-0", "verbs3_gateway_connections", |count| count < 10.0).await;
+    fixture.cluster.stop().await.unwrap();
 }
 
-async fn presigned(bed: &Bed, key: &str) -> String {
+async fn presigned(fixture: &WireFaultFixture, key: &str) -> String {
     let expires = PresigningConfig::expires_in(Duration::from_secs(600)).unwrap();
-    let signed =
-        bed.client.get_object().bucket(&bed.bucket).key(key).presigned(expires).await.unwrap();
+    let signed = fixture
+        .client
+        .get_object()
+        .bucket(&fixture.bucket)
+        .key(key)
+        .presigned(expires)
+        .await
+        .unwrap();
     let uri: http::Uri = signed.uri().parse().unwrap();
     uri.path_and_query().unwrap().to_string()
 }
@@ -176,11 +180,13 @@ async fn presigned(bed: &Bed, key: &str) -> String {
 async fn clients_that_do_not_read_are_cut_and_what_they_held_returns() {
     // Twelve windows fit into the gateway's memory, however much who comes first takes.
     let settings = "[gateway.timeouts]\nwrite_stall = \"10s\"\n[gateway.read]\nwindow = \"4MiB\"";
-    let bed = Bed::start(Cluster::builder().settings(Section::Gateway, settings)).await;
+    let fixture =
+        WireFaultFixture::start(Cluster::builder().settings(Section::Gateway, settings)).await;
     let length = 24 * MIB;
-    bed.put("key", 1, length).await;
-    bed.reads("key", 1, length).await;
-    let (address, path) = (bed.cluster.address("gateway-0").unwrap(), presigned(&bed, "key").await);
+    fixture.put("key", 1, length).await;
+    fixture.reads("key", 1, length).await;
+    let (address, path) =
+        (fixture.cluster.address("gateway-0").unwrap(), presigned(&fixture, "key").await);
     let mut idle = Vec::new();
     for _ in 0..12 {
         let mut socket = TcpStream::connect(&address).await.unwrap();
@@ -190,29 +196,31 @@ async fn clients_that_do_not_read_are_cut_and_what_they_held_returns() {
             .unwrap();
         idle.push(socket);
     }
-    bed.becomes("gateway-0", "verbs3_gateway_connections_stalled_total", |count| count >= 12.0)
+    fixture
+        .becomes("gateway-0", "verbs3_gateway_connections_stalled_total", |count| count >= 12.0)
         .await;
-    bed.becomes("gateway-0", "verbs3_read_bytes_in_flight", |bytes| bytes == 0.0).await;
-    bed.becomes("gateway-0", "verbs3_gateway_requests_in_flight", |count| count == 0.0).await;
-    bed.becomes("worker-0", "verbs3_rdma_shm_pins", |count| count == 0.0).await;
-    bed.reads("key", 1, length).await;
+    fixture.becomes("gateway-0", "verbs3_read_bytes_in_flight", |bytes| bytes == 0.0).await;
+    fixture.becomes("gateway-0", "verbs3_gateway_requests_in_flight", |count| count == 0.0).await;
+    fixture.becomes("worker-0", "verbs3_rdma_shm_pins", |count| count == 0.0).await;
+    fixture.reads("key", 1, length).await;
     drop(idle);
-    bed.cluster.stop().await.unwrap();
+    fixture.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_beyond_the_connections_are_cut_and_others_are_served() {
     let settings = "[gateway.limits]\nconnections_max = 20";
-    let bed = Bed::start(Cluster::builder().settings(Section::Gateway, settings)).await;
-    bed.put("key", 1, MIB).await;
-    let address = bed.cluster.address("gateway-0").unwrap();
+    let fixture =
+        WireFaultFixture::start(Cluster::builder().settings(Section::Gateway, settings)).await;
+    fixture.put("key", 1, MIB).await;
+    let address = fixture.cluster.address("gateway-0").unwrap();
     let mut sockets = Vec::new();
     for _ in 0..60 {
         sockets.push(TcpStream::connect(&address).await.unwrap());
     }
     // Who comes while the others are young is refused; who comes later takes the oldest one's place.
     let turned_away = async || {
-        let metrics = bed.cluster.metrics("gateway-0").await.unwrap();
+        let metrics = fixture.cluster.metrics("gateway-0").await.unwrap();
         let refused = metrics.sum("verbs3_gateway_connections_refused_total", &[]);
         let because = [r#"reason="displaced""#];
         let displaced = metrics.sum("verbs3_gateway_connections_cut_total", &because);
@@ -222,16 +230,16 @@ async fn clients_beyond_the_connections_are_cut_and_others_are_served() {
         }
     };
     eventually(SOON, turned_away).await.unwrap();
-    assert!(bed.sum("gateway-0", "verbs3_gateway_connections").await <= 20.0);
+    assert!(fixture.sum("gateway-0", "verbs3_gateway_connections").await <= 20.0);
     // The connection that was there before goes on.
-    bed.reads("key", 1, MIB).await;
+    fixture.reads("key", 1, MIB).await;
     drop(sockets);
-    bed.becomes("gateway-0", "verbs3_gateway_connections", |count| count < 10.0).await;
-    reading::get(&reading::once(&bed.cluster.gateways()[0].client), &bed.bucket, "key")
+    fixture.becomes("gateway-0", "verbs3_gateway_connections", |count| count < 10.0).await;
+    reading::get(&reading::once(&fixture.cluster.gateways()[0].client), &fixture.bucket, "key")
         .await
         .is_whole("key", 1, MIB)
         .unwrap();
-    bed.cluster.stop().await.unwrap();
+    fixture.cluster.stop().await.unwrap();
 }
 
 /// Where Debian's package faketime puts it.
@@ -256,9 +264,9 @@ async fn clocks_that_jump_change_neither_bytes_nor_freshness() {
         // Steps are of the wall clock; the kernel keeps CLOCK_MONOTONIC steady.
         .environment("FAKETIME_DONT_FAKE_MONOTONIC", "1")
         .environment("DONT_FAKE_MONOTONIC", "1");
-    let bed = Bed::start(cluster).await;
+    let fixture = WireFaultFixture::start(cluster).await;
     let gateways: Vec<Client> =
-        bed.cluster.gateways().iter().map(|g| reading::once(&g.client)).collect();
+        fixture.cluster.gateways().iter().map(|g| reading::once(&g.client)).collect();
     let mut version = 0;
     // Store and client keep the right time. Each step stays within the quarter of an hour that
     // signatures may be off: clients learn the other side's time from its answers, and sign by
@@ -268,11 +276,12 @@ async fn clocks_that_jump_change_neither_bytes_nor_freshness() {
         for turn in 0..6 {
             version += 1;
             let length = 300_000 + turn;
-            let done = reading::put(&gateways[turn % 2], &bed.bucket, "key", version, length).await;
+            let done =
+                reading::put(&gateways[turn % 2], &fixture.bucket, "key", version, length).await;
             assert_eq!(done, None, "put at {offset}");
             for gateway in &gateways {
                 for _ in 0..2 {
-                    let seen = reading::get(gateway, &bed.bucket, "key").await;
+                    let seen = reading::get(gateway, &fixture.bucket, "key").await;
                     seen.is_whole("key", version, length)
                         .unwrap_or_else(|why| panic!("at {offset}: {why}"));
                 }
@@ -281,13 +290,13 @@ async fn clocks_that_jump_change_neither_bytes_nor_freshness() {
     }
     // Beyond, clients are told why.
     set("+2h");
-    let seen = reading::get(&gateways[0], &bed.bucket, "key").await;
+    let seen = reading::get(&gateways[0], &fixture.bucket, "key").await;
     assert_eq!(seen.status(), Some(403), "{seen:?}");
     set("+0");
     // The first answer tells the client's SDK the time.
     let back = async || {
-        reading::get(&gateways[0], &bed.bucket, "key").await.is_whole("key", version, 300_005)
+        reading::get(&gateways[0], &fixture.bucket, "key").await.is_whole("key", version, 300_005)
     };
     eventually(SOON, back).await.unwrap();
-    bed.cluster.stop().await.unwrap();
+    fixture.cluster.stop().await.unwrap();
 }

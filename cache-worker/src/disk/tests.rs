@@ -2,8 +2,8 @@
 //! right.
 #![allow(clippy::unwrap_used)]
 
-mod bed;
 mod crashes;
+mod disk_fixture;
 mod pins;
 mod real;
 mod room;

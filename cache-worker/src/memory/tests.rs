@@ -155,7 +155,7 @@ fn the_reserve_is_regained_after_a_fill() {
     let memory = memory(4, 0.5);
     for number in 0..64 {
         assert!(fill(&memory, number, PAGE));
-        assert!(memory.page_arena().arena_usage().leased_bytes <= 2 << 20);
+        assert!(memory.page_arena().arena_usage().loaned_bytes <= 2 << 20);
     }
 }
 
@@ -342,7 +342,7 @@ fn an_account_pays_for_the_cells_of_its_pages() {
     let [one, other] = ["one", "other"].map(|name| tenant(&tenants, name, 0));
     assert!(fill_bytes_for(&memory, 0, 1, one));
     let held = |account| tenants.held_bytes(TenantTier::Memory, account);
-    assert_eq!(held(one), memory.page_arena().arena_usage().leased_bytes);
+    assert_eq!(held(one), memory.page_arena().arena_usage().loaned_bytes);
     memory.use_page(key(0), 0, other);
     memory.give_up(key(0));
     assert_eq!((held(one), held(other)), (0, 0));

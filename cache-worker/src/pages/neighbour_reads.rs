@@ -19,7 +19,7 @@ use crate::serve_refusal::ServeRefusal;
 const PAGES_PER_PART_MAX: usize = 256;
 
 /// A sender that collects pages as they are found.
-struct HeldPageSender {
+struct CachedPageSender {
     reply: ReplySender,
     block: BlockIndex,
     /// The first requested byte.
@@ -33,15 +33,15 @@ struct HeldPageSender {
 
 impl PageServer {
     /// Sends what is here of the pages that a checked question names.
-    pub(crate) async fn send_held_pages(&self, read: ReadMessage, reply: ReplySender) {
+    pub(crate) async fn send_cached_pages(&self, read: ReadMessage, reply: ReplySender) {
         let digest = self.digests.digest_version(&read.object, &read.version);
         let (block, start, page_bytes) = (read.block, read.start, self.checks.geometry.page_bytes);
         let block_bytes = self.checks.geometry.block_len(read.version.bytes, block);
         let pages = Vec::new();
         let mut sending =
-            HeldPageSender { reply, block, start, block_bytes, page_bytes, pages, first_page: 0 };
+            CachedPageSender { reply, block, start, block_bytes, page_bytes, pages, first_page: 0 };
         for page in self.checks.geometry.touched_pages(&(read.start..read.end)) {
-            if let Err(error) = self.send_held(&mut sending, digest, page).await {
+            if let Err(error) = self.send_cached_page(&mut sending, digest, page).await {
                 return tracing::debug!(%error, "a worker has given up its question");
             }
         }
@@ -75,9 +75,9 @@ impl PageServer {
 
     /// Sends the page, or collects it to be sent with those that follow. Does nothing if the page
     /// is not held.
-    async fn send_held(
+    async fn send_cached_page(
         &self,
-        sending: &mut HeldPageSender,
+        sending: &mut CachedPageSender,
         digest: VersionDigest,
         page: u16,
     ) -> Result<(), TransportError> {
@@ -105,7 +105,7 @@ impl PageServer {
         Ok(())
     }
 
-    async fn flush_pages(&self, sending: &mut HeldPageSender) -> Result<(), TransportError> {
+    async fn flush_pages(&self, sending: &mut CachedPageSender) -> Result<(), TransportError> {
         if sending.pages.is_empty() {
             return Ok(());
         }

@@ -30,7 +30,7 @@ impl CacheWorker {
             ReadSource::Held => {
                 self.metrics.requests[CountedRequest::ReadHeld].inc();
                 return match self.pages.check_held(&read, landing_bytes) {
-                    Ok(()) => self.pages.send_held_pages(read, reply).await,
+                    Ok(()) => self.pages.send_cached_pages(read, reply).await,
                     Err(refused) => self.refuse_request(reply, refused).await,
                 };
             }

@@ -1,13 +1,13 @@
 //! The worker over the in-process transport, in front of a store that counts, holds and breaks.
 #![allow(clippy::unwrap_used)]
 
-mod bed;
 mod coherence;
 mod disk;
 mod fills;
 mod former;
 mod head_list;
 mod history;
+mod holding_store;
 mod leases;
 mod life;
 mod membership;
@@ -16,7 +16,7 @@ mod parts;
 mod populate;
 mod pressure;
 mod replica;
-mod store;
 mod tend;
 mod together;
 mod warm;
+mod worker_fixture;

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use verbs3_config::{RootSettings, load_config};
-use verbs3_rdma::doctor::{
+use verbs3_doctor::{
     DeviceAddresses, HostDescription, HostFinding, HostRequirements, PeerProbe, PortState,
     ProbeOptions, examine_host, judge_peer, list_addresses, probe_peer, worst_severity,
 };

@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 use verbs3_admin::ReadinessCheck;
 use verbs3_certificates::NodeRole;
 use verbs3_client::CacheTierClient;
-use verbs3_config::RootSettings;
+use verbs3_config::{ProcessSettings, RootSettings};
 use verbs3_coordinator_client::api::ActivityRole;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::{GatewayParts, GatewaySettings, GatewayTlsSettings, HttpListener, TlsFiles};
 use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
 
 use super::activity_reporter::ActivityReporter;
-use super::admin_server::admin_limits;
+use super::admin_server::AdminServer;
 use super::listen_endpoint::ListenEndpoint;
 use super::preload_jobs::CoordinatorJobs;
 use super::tier::{WorkerConnector, host_name};
@@ -38,7 +38,6 @@ pub struct ServingGateway {
     tier: Arc<CacheTierClient>,
     telemetry: Option<TelemetryHandle>,
     pub listen: SocketAddr,
-    pub admin: SocketAddr,
 }
 
 /// Serves until it is told to stop, then lets requests under way end.
@@ -67,7 +66,10 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     cluster.require_certificate(NodeRole::Gateway, None)?;
     let followed = cluster.follow_files(&registry, CancellationToken::new())?;
     let geometry = cluster_geometry(&cluster)?;
-    let arena = map_arena(&gateway.memory, 1, geometry)?;
+    let (admin, admin_address) = start_admin(&gateway, &registry, &process)?;
+    let memory = gateway.memory.clone();
+    let mapping = tokio::task::spawn_blocking(move || map_arena(&memory, 1, geometry));
+    let arena = mapping.await.context("the mapping of memory broke down")??;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open_stores(&ufs, &registry).await?;
     let ways = Arc::new(
@@ -96,18 +98,17 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         mounts: mounts::build_gateway_mounts(&mount, &stores)?,
         identities,
         preload: CoordinatorJobs::for_gateway(coordinator_client::build_client(&cluster)),
-        admin_limits: admin_limits(&process),
         registry: &registry,
     };
     let reactors = ReactorThreads::for_process(&process)?;
     let serving =
-        serve_gateway(&gateway, parts, tier, reactors.runtime_handles(), exported).await?;
+        serve_gateway(&gateway, parts, tier, reactors.runtime_handles(), exported, &admin)?;
     let reporting = coordinator_client::build_client(&cluster).map(|client| {
         let name = format!("{}:{}", host_name(), serving.listen.port());
         ActivityReporter::new(client, registry.clone(), ActivityRole::Gateway, name)
             .start(unfollow.clone())
     });
-    started.signal_ready(serving.listen, Some(serving.admin))?;
+    started.signal_ready(serving.listen, Some(admin_address))?;
     started.stop.cancelled().await;
     serving.drain_gateway(process.drain_for.0).await;
     unfollow.cancel();
@@ -122,19 +123,39 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     }
     ways.shutdown().await;
     reactors.shutdown();
-    followed.shutdown().await
+    followed.shutdown().await?;
+    admin.shutdown().await
 }
 
-/// Binds both addresses and serves, connections of clients by `threads`. The tier is the gateway's
-/// from here on.
-pub async fn serve_gateway(
+/// Serves the admin endpoints, and returns their address. Not ready before [`serve_gateway`].
+pub fn start_admin(
+    config: &GatewaySettings,
+    registry: &Registry,
+    process: &ProcessSettings,
+) -> anyhow::Result<(AdminServer, SocketAddr)> {
+    let GatewaySettings { admin_listen, admin_bind_device, .. } = config;
+    let control = ListenEndpoint {
+        address: *admin_listen,
+        address_setting: "gateway.admin_listen",
+        device: admin_bind_device.as_deref(),
+        device_setting: "gateway.admin_bind_device",
+    };
+    let socket = control.open_listener()?;
+    let address = socket.local_addr()?;
+    let reason = "memory is being mapped, and workers are looked for";
+    Ok((AdminServer::start_early(socket, registry.clone(), reason, process)?, address))
+}
+
+/// Serves S3, connections of clients by `threads`. The tier is the gateway's from here on.
+pub fn serve_gateway(
     config: &GatewaySettings,
     parts: GatewayParts<'_>,
     tier: Arc<CacheTierClient>,
     threads: Vec<Handle>,
     telemetry: Option<TelemetryHandle>,
+    admin: &AdminServer,
 ) -> anyhow::Result<ServingGateway> {
-    let GatewaySettings { listen, bind_device, admin_listen, admin_bind_device, tls, .. } = config;
+    let GatewaySettings { listen, bind_device, tls, .. } = config;
     let http = ListenEndpoint {
         address: *listen,
         address_setting: "gateway.listen",
@@ -144,22 +165,17 @@ pub async fn serve_gateway(
     let listener = HttpListener::from_socket(http.open_listener()?, tls_files(tls).as_ref())
         .context("gateway.tls")?
         .served_by(threads);
-    let control = ListenEndpoint {
-        address: *admin_listen,
-        address_setting: "gateway.admin_listen",
-        device: admin_bind_device.as_deref(),
-        device_setting: "gateway.admin_bind_device",
-    };
-    let admin_socket = control.open_listener()?;
-    let (listen, admin) = (listener.local_address()?, admin_socket.local_addr()?);
+    let listen = listener.local_address()?;
     let gateway = verbs3_gateway::GatewayService::new(config, parts, tier.clone())?;
     if let Some(tracer) = telemetry.as_ref().map(TelemetryHandle::request_tracer) {
         gateway.trace_with(tracer);
     }
-    gateway.serve_admin(admin_socket, vec![workers_are_up(tier.clone())]);
     gateway.serve_s3(listener);
     gateway.open_lending().context("gateway.lending.socket")?;
-    Ok(ServingGateway { gateway, tier, telemetry, listen, admin })
+    let mut readiness = gateway.start_readiness();
+    readiness.push(workers_are_up(tier.clone()));
+    admin.mark_started(readiness);
+    Ok(ServingGateway { gateway, tier, telemetry, listen })
 }
 
 impl ServingGateway {

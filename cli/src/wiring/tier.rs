@@ -105,7 +105,7 @@ impl WorkerConnector {
     }
 }
 
-/// The client of the tier; landings are leased from `arena`.
+/// The client of the tier; landings are loaned from `arena`.
 pub fn start_tier(
     settings: TierSettings,
     cluster: &ClusterSettings,

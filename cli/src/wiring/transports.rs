@@ -18,7 +18,7 @@ use verbs3_config::{ProcessSettings, WorkerSettings};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::CallOptions;
 use verbs3_rdma::peer::{ShmWay, TransportWays, WaysProvider};
-use verbs3_rdma::rails::{self, RailPort};
+use verbs3_rdma::rails::{self, ChosenRail, RailPort, RailRules};
 use verbs3_rdma::settings::{TcpSettings, VerbsMode, VerbsSettings};
 use verbs3_rdma::shm::{ShmServer, ShmServerOptions, ShmTransport};
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
@@ -262,40 +262,42 @@ fn places_of(verbs: &VerbsSettings) -> anyhow::Result<Vec<RailPlace>> {
         VerbsMode::Auto => false,
         VerbsMode::On => true,
     };
-    let auto = verbs.rails.len() == 1 && verbs.rails[0] == "auto";
+    let rules = RailRules::from_entries(&verbs.rails, &verbs.rails_except);
     if let Err(reason) = verbs::probe_devices() {
         if insists {
             bail!("verbs.mode is \"on\", and there is {reason}");
         }
         // Who names a device waits for it; without the library, in vain.
-        if auto || reason == NoRdma::NoLibrary {
+        if !rules.names_a_rail() || reason == NoRdma::NoLibrary {
             tracing::info!(%reason, "verbs are not used");
             return Ok(Vec::new());
         }
     }
-    let names = if auto {
-        rails::detect_rails(
-            &rails::list_interfaces().context("can't list the network devices")?,
-            port_of,
-        )
-    } else {
-        verbs.rails.clone()
-    };
-    if names.is_empty() && insists {
+    let interfaces = rails::list_interfaces().context("can't list the network devices")?;
+    let chosen = rules.choose_rails(&interfaces, port_of);
+    let names: Vec<&str> = chosen.iter().map(ChosenRail::rail_name).collect();
+    match names.as_slice() {
+        [] => tracing::warn!(
+            "no RDMA port of this host has an address that verbs.rails means: verbs are not used \
+            until the next start"
+        ),
+        rails => tracing::info!(?rails, "rails of this host"),
+    }
+    if chosen.is_empty() && insists {
         bail!(
-            "verbs.mode is \"on\", and no RDMA port has an IP address; `verbs3 doctor` says more"
+            "verbs.mode is \"on\", and no RDMA port has an IP address that verbs.rails and \
+            verbs.rails_except allow; `verbs3 doctor` says more"
         );
     }
     let place = |index: usize| {
-        let all = names.clone();
+        let (rules, all) = (rules.clone(), chosen.clone());
         let find = move || {
-            let found =
-                rails::resolve_rails(&all, &rails::list_interfaces()?, port_of).swap_remove(index);
-            found.map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))
+            let mut found = rules.resolve_rails(&all, &rails::list_interfaces()?, port_of);
+            found.swap_remove(index).map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))
         };
-        RailPlace::new(index, names[index].as_str(), find)
+        RailPlace::new(index, chosen[index].rail_name(), find)
     };
-    Ok((0..names.len()).map(place).collect())
+    Ok((0..chosen.len()).map(place).collect())
 }
 
 fn port_of(address: IpAddr) -> Option<RailPort> {

@@ -64,13 +64,8 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     };
     let socket = control.open_listener()?;
     let admin_address = socket.local_addr()?;
-    let serves = CancellationToken::new();
-    let readiness = vec![
-        ReadinessCheck::until_shutdown(started.stop.clone()),
-        ReadinessCheck::from_event("start", serves.clone(), "memory is being mapped or registered"),
-    ];
-    // First of all: large memory takes its time, and probes must not kill who touches it.
-    let admin = AdminServer::start(socket, registry.clone(), readiness, &process)?;
+    let reason = "memory is being mapped or registered";
+    let admin = AdminServer::start_early(socket, registry.clone(), reason, &process)?;
     let memory = worker.memory.clone();
     let mapping = tokio::task::spawn_blocking(move || map_arena(&memory, 1, geometry));
     let arena = mapping.await.context("the mapping of memory broke down")??;
@@ -124,7 +119,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         }
         None => None,
     };
-    serves.cancel();
+    admin.mark_started(vec![ReadinessCheck::until_shutdown(started.stop.clone())]);
     started.signal_ready(servers.local_addr(), Some(admin_address))?;
     started.stop.cancelled().await;
     if let Some(tenancy) = tenancy {

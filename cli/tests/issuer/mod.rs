@@ -188,7 +188,7 @@ fn stamp(moment: SystemTime) -> String {
 }
 
 /// A store that verifies signatures against the keys that were given.
-pub struct Store {
+pub struct VerifyingStore {
     pub address: String,
     ledger: Arc<Ledger>,
 }
@@ -219,7 +219,7 @@ impl S3Auth for Guard {
     }
 }
 
-impl Store {
+impl VerifyingStore {
     pub async fn start(folder: &Path, buckets: &[&str], keys: Keys) -> Self {
         let store = LocalStore::open_store(LocalOptions {
             sync: false,

@@ -4,16 +4,16 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
-use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
+use verbs3_tests::configuration::{MOUNT_OF_ALL, store_section};
+use verbs3_tests::metrics::Metrics;
 
 /// Generous: the machine may be busy with other tests, and the build may be unoptimised.
 const WITHIN: Duration = Duration::from_secs(180);
@@ -34,10 +34,7 @@ pub struct Answer {
 
 /// A port on an address that nobody else takes ports of: who ends and comes back finds it free.
 pub fn free_address() -> String {
-    static TAKEN: AtomicU32 = AtomicU32::new(0);
-    let last = TAKEN.fetch_add(1, Ordering::Relaxed) % 250 + 1;
-    let ip = Ipv4Addr::from(0x7f00_0000 | (std::process::id() & 0xffff).max(1) << 8 | last);
-    TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().to_string()
+    verbs3_tests::free_address().unwrap().to_string()
 }
 
 pub fn verbs3() -> Command {
@@ -72,6 +69,12 @@ impl Process {
         let data = folder.join("data");
         let own = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
         Self::start(folder, name, &[&own[..], more].concat())
+    }
+
+    /// Starts the role that `name` begins with, as NAME.toml in `folder` says.
+    pub fn start_role(folder: &Path, name: &str) -> Self {
+        let (role, file) = (name.split('-').next().unwrap(), folder.join(format!("{name}.toml")));
+        Self::start(folder, name, &[role, "--config", file.to_str().unwrap()])
     }
 
     /// The same with variables of the environment.
@@ -111,6 +114,11 @@ impl Process {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// What it says of itself.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::parse(&text(&get(&self.admin, "/metrics").body))
+    }
+
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -138,22 +146,15 @@ impl Process {
     }
 
     fn wait_for(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
-        let began = Instant::now();
-        while !condition(self) {
-            assert!(began.elapsed() < WITHIN, "{what}; its log:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let log = self.log.clone();
+        wait_until(
+            || condition(self),
+            || format!("{what}; its log:\n{}", fs::read_to_string(log).unwrap_or_default()),
+        );
     }
 
     pub fn client(&self, access_key: &str, secret_key: &str) -> Client {
-        let config = aws_sdk_s3::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .endpoint_url(format!("http://{}", self.listen))
-            .region(Region::new("us-east-1"))
-            .force_path_style(true)
-            .credentials_provider(Credentials::new(access_key, secret_key, None, None, "tests"))
-            .build();
-        Client::from_conf(config)
+        verbs3_tests::s3_client(&format!("http://{}", self.listen), access_key, secret_key)
     }
 }
 
@@ -165,6 +166,24 @@ impl Drop for Process {
             eprintln!("--- {}:\n{}", self.log.display(), self.log());
         }
     }
+}
+
+/// Waits until `condition` holds; fails with what `complaint` says then.
+pub fn wait_until(mut condition: impl FnMut() -> bool, complaint: impl FnOnce() -> String) {
+    let began = Instant::now();
+    while !condition() {
+        if began.elapsed() > WITHIN {
+            panic!("{}", complaint());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Writes NAME.toml in `folder`, and gives its path.
+pub fn write_config(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(format!("{name}.toml"));
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
 }
 
 /// The key that `verbs3 dev` has put into its folder.
@@ -180,12 +199,8 @@ pub fn dev_key(folder: &Path) -> (String, String) {
 
 /// The sections of a mount of all that is in a `verbs3 dev`. More settings of the mount may follow.
 pub fn mount_of_all(store: &Process, (access_key, secret_key): (&str, &str)) -> String {
-    let endpoint = &store.listen;
-    format!(
-        "[[ufs]]\nname = \"store\"\nendpoint = \"http://{endpoint}\"\n\
-         credentials = {{ kind = \"static\", access_key_id = \"{access_key}\", secret_access_key = \"{secret_key}\" }}\n\
-         [[mount]]\nname = \"*\"\nufs = \"store\"\n"
-    )
+    let endpoint = format!("http://{}", store.listen);
+    store_section(&endpoint, access_key, secret_key) + MOUNT_OF_ALL
 }
 
 /// PUTs an object.

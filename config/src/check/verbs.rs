@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use verbs3_cache_worker::WorkerSettings;
 use verbs3_gateway::GatewaySettings;
+use verbs3_rdma::rails::RailSubnet;
 use verbs3_rdma::settings::{ShmSettings, VerbsMode, VerbsSettings};
 use verbs3_settings::CheckFindings;
 
@@ -37,6 +38,7 @@ pub(super) fn check_verbs(
         );
     }
     check_rails(*mode, rails, findings);
+    check_rails_except(verbs, findings);
     // On iWARP a queue pair's port is a tcp port.
     for (what, address) in
         [("worker.listen", worker.listen), ("worker.admin_listen", worker.admin_listen)]
@@ -80,8 +82,37 @@ fn check_rails(mode: VerbsMode, rails: &[String], findings: &mut CheckFindings) 
     }
 }
 
-/// A device with or without a port, a network device, or an address.
-fn check_rail(rail: &str) -> Result<(), &'static str> {
+/// Exceptions from rules. Names need none.
+fn check_rails_except(verbs: &VerbsSettings, findings: &mut CheckFindings) {
+    let is_rule = |rail: &String| rail == "auto" || RailSubnet::is_notation(rail);
+    if !verbs.rails_except.is_empty() && !verbs.rails.iter().any(is_rule) {
+        findings.add_error(
+            "verbs.rails_except",
+            "leaves nothing out: verbs.rails has neither \"auto\" nor a subnet",
+        );
+    }
+    for (index, entry) in verbs.rails_except.iter().enumerate() {
+        let path = format!("verbs.rails_except[{index}]");
+        if let Err(why) = check_rail(entry) {
+            findings.add_error(path, format!("{entry:?} {why}"));
+        } else if entry == "auto" {
+            findings
+                .add_error(path, "\"auto\" would leave out every rail; verbs.mode = \"off\" does");
+        } else if verbs.rails.contains(entry) {
+            findings.add_error(path, format!("{entry:?} stands in verbs.rails, too"));
+        }
+    }
+}
+
+/// A device with or without a port, a network device, an address, or a subnet.
+fn check_rail(rail: &str) -> Result<(), String> {
+    if RailSubnet::is_notation(rail) {
+        return rail.parse::<RailSubnet>().map(drop).map_err(|error| error.to_string());
+    }
+    check_rail_name(rail).map_err(str::to_owned)
+}
+
+fn check_rail_name(rail: &str) -> Result<(), &'static str> {
     if let Ok(address) = rail.parse::<IpAddr>() {
         let nobody = address.is_unspecified() || address.is_multicast();
         return if nobody { Err("is no address of one host") } else { Ok(()) };
@@ -99,7 +130,8 @@ fn check_rail(rail: &str) -> Result<(), &'static str> {
     if fits(name) {
         Ok(())
     } else {
-        Err("is neither a device (mlx5_0, mlx5_0:1), nor a network device (ib0), nor an address")
+        Err("is neither a device (mlx5_0, mlx5_0:1), nor a network device (ib0), nor an address, \
+            nor a subnet")
     }
 }
 

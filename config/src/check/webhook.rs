@@ -1,5 +1,8 @@
 //! Checks of `[webhook]`.
 
+use std::ffi::OsStr;
+use std::path::{Component, Path};
+
 use super::certificates::check_pair;
 use crate::process_role::ProcessRole;
 use verbs3_kubernetes::{WebhookSettings, WebhookTlsSettings};
@@ -16,6 +19,7 @@ pub(super) fn check_webhook(
         endpoint,
         region,
         credentials_secret,
+        lending_socket,
         connections_max,
         connections_per_address_max,
         deadline,
@@ -53,6 +57,22 @@ pub(super) fn check_webhook(
     if let Some(secret) = credentials_secret.as_deref().filter(|name| !is_name(name)) {
         findings
             .add_error("webhook.credentials_secret", format!("{secret:?} is no name of a Secret"));
+    }
+    // The folder is mounted into pods, whole: none of the host's own, such as /run, nor the workers'.
+    let is_apart = |socket: &Path| {
+        let mut parts = socket.components();
+        let folder = socket.parent().and_then(Path::file_name).and_then(OsStr::to_str);
+        socket.is_absolute()
+            && socket.to_str().is_some()
+            && parts.all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+            && folder.is_some_and(|folder| folder.starts_with("verbs3-"))
+    };
+    if lending_socket.as_deref().is_some_and(|socket| !is_apart(socket)) {
+        findings.add_error(
+            "webhook.lending_socket",
+            "has to be an absolute path in a folder of its own, named verbs3-…, such as \
+            /run/verbs3-lending/gateway.sock: pods see all of that folder",
+        );
     }
     if connections_per_address_max > connections_max {
         findings.add_error(

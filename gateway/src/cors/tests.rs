@@ -54,13 +54,13 @@ impl S3 for AskedStore {
 }
 
 /// A responder with one place for questions, and whoever may do everything.
-struct Scene {
+struct CorsFixture {
     store: Arc<AskedStore>,
     responder: CorsResponder,
     owner: Arc<AuthIdentity>,
 }
 
-impl Scene {
+impl CorsFixture {
     fn new() -> Self {
         let store = Arc::new(AskedStore {
             asked: AtomicUsize::new(0),
@@ -119,85 +119,85 @@ fn has_rules(answer: &StoreAnswer) -> bool {
 /// One try for a place cost answers their headers whenever others were being looked up.
 #[tokio::test(start_paused = true)]
 async fn known_caller_waits_for_its_turn_to_look_up() {
-    let scene = Scene::new();
-    let (mut first, mut second) = (pin!(scene.find("slow")), pin!(scene.find("web")));
+    let fixture = CorsFixture::new();
+    let (mut first, mut second) = (pin!(fixture.find("slow")), pin!(fixture.find("web")));
     assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
-    assert_eq!(scene.asked(), 1, "there is one place");
-    scene.store.slow_answers.add_permits(1);
+    assert_eq!(fixture.asked(), 1, "there is one place");
+    fixture.store.slow_answers.add_permits(1);
     assert!(has_rules(&first.await) && has_rules(&second.await));
 }
 
 #[tokio::test(start_paused = true)]
 async fn wait_for_a_turn_ends_where_no_place_becomes_free() {
-    let scene = Scene::new();
-    let mut asks = pin!(scene.responder.take_place(CorsRequester::Known(&scene.owner), true));
+    let fixture = CorsFixture::new();
+    let mut asks = pin!(fixture.responder.take_place(CorsRequester::Known(&fixture.owner), true));
     let std::task::Poll::Ready(Some(_held)) = poll!(&mut asks) else {
         panic!("the place is free");
     };
-    assert!(matches!(scene.find("web").await, Err(CorsLookupError::NoPlace)));
-    assert_eq!(scene.asked(), 0);
+    assert!(matches!(fixture.find("web").await, Err(CorsLookupError::NoPlace)));
+    assert_eq!(fixture.asked(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn older_rules_serve_while_the_store_does_not_answer() {
-    let scene = Scene::new();
-    assert!(has_rules(&scene.find("web").await));
-    scene.break_store(true);
+    let fixture = CorsFixture::new();
+    assert!(has_rules(&fixture.find("web").await));
+    fixture.break_store(true);
     advance(TTL).await;
-    assert!(has_rules(&scene.find("web").await));
-    assert_eq!(scene.asked(), 2);
-    assert!(has_rules(&scene.find("web").await));
-    assert_eq!(scene.asked(), 2, "a silent store is not asked for each answer");
+    assert!(has_rules(&fixture.find("web").await));
+    assert_eq!(fixture.asked(), 2);
+    assert!(has_rules(&fixture.find("web").await));
+    assert_eq!(fixture.asked(), 2, "a silent store is not asked for each answer");
     advance(STALE_MAX).await;
-    assert!(matches!(scene.find("web").await, Err(CorsLookupError::NoAnswer(_))));
-    scene.break_store(false);
-    assert!(has_rules(&scene.find("web").await), "a failure is not remembered");
+    assert!(matches!(fixture.find("web").await, Err(CorsLookupError::NoAnswer(_))));
+    fixture.break_store(false);
+    assert!(has_rules(&fixture.find("web").await), "a failure is not remembered");
 }
 
 #[tokio::test(start_paused = true)]
 async fn older_rules_serve_at_once_while_the_places_are_full() {
-    let scene = Scene::new();
-    assert!(has_rules(&scene.find("web").await));
+    let fixture = CorsFixture::new();
+    assert!(has_rules(&fixture.find("web").await));
     advance(TTL).await;
-    let mut slow = pin!(scene.find("slow"));
+    let mut slow = pin!(fixture.find("slow"));
     assert!(poll!(&mut slow).is_pending());
-    let std::task::Poll::Ready(answer) = poll!(pin!(scene.find("web"))) else {
+    let std::task::Poll::Ready(answer) = poll!(pin!(fixture.find("web"))) else {
         panic!("it waits for a place");
     };
     assert!(has_rules(&answer));
-    assert_eq!(scene.asked(), 2, "of web once, of slow once");
+    assert_eq!(fixture.asked(), 2, "of web once, of slow once");
 }
 
 #[tokio::test(start_paused = true)]
 async fn known_change_ends_rules_that_are_kept() {
-    let scene = Scene::new();
-    assert!(has_rules(&scene.find("web").await));
-    scene.forget("web").await;
-    scene.break_store(true);
-    assert!(matches!(scene.find("web").await, Err(CorsLookupError::NoAnswer(_))));
+    let fixture = CorsFixture::new();
+    assert!(has_rules(&fixture.find("web").await));
+    fixture.forget("web").await;
+    fixture.break_store(true);
+    assert!(matches!(fixture.find("web").await, Err(CorsLookupError::NoAnswer(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn answer_from_before_a_change_is_not_remembered() {
-    let scene = Scene::new();
-    let mut slow = pin!(scene.find("slow"));
+    let fixture = CorsFixture::new();
+    let mut slow = pin!(fixture.find("slow"));
     assert!(poll!(&mut slow).is_pending());
-    scene.forget("slow").await;
-    scene.store.slow_answers.add_permits(1);
+    fixture.forget("slow").await;
+    fixture.store.slow_answers.add_permits(1);
     assert!(has_rules(&slow.await));
-    scene.break_store(true);
-    scene.store.slow_answers.add_permits(1);
-    assert!(matches!(scene.find("slow").await, Err(CorsLookupError::NoAnswer(_))));
+    fixture.break_store(true);
+    fixture.store.slow_answers.add_permits(1);
+    assert!(matches!(fixture.find("slow").await, Err(CorsLookupError::NoAnswer(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn question_that_nobody_waits_for_gives_its_place_back() {
-    let scene = Scene::new();
+    let fixture = CorsFixture::new();
     {
-        let mut slow = pin!(scene.find("slow"));
+        let mut slow = pin!(fixture.find("slow"));
         assert!(poll!(&mut slow).is_pending());
     }
-    let std::task::Poll::Ready(answer) = poll!(pin!(scene.find("web"))) else {
+    let std::task::Poll::Ready(answer) = poll!(pin!(fixture.find("web"))) else {
         panic!("the place is still held");
     };
     assert!(has_rules(&answer));

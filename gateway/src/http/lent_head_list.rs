@@ -31,7 +31,7 @@ struct HeadListScope<'a> {
 impl GatewayFront {
     /// Answers HEADs of an identity that is in force now. The list counts as one request under way.
     /// Returns which of the keys have to be asked for by themselves.
-    pub async fn answer_lent_heads(
+    pub async fn answer_head_list(
         &self,
         list: &LentHeadList,
         identity: Arc<AuthIdentity>,

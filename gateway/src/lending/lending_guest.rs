@@ -88,7 +88,7 @@ impl LendingGuest for GatewayLendingGuest {
         sink: &mut (dyn HeadListSink<OutboundBody> + Send),
     ) {
         let left: Vec<usize> = match self.current_identity() {
-            Some(identity) => self.front.answer_lent_heads(&list, identity, &self.peer, sink).await,
+            Some(identity) => self.front.answer_head_list(&list, identity, &self.peer, sink).await,
             None => (0..list.keys.len()).collect(),
         };
         let ask = |at: usize| {

@@ -46,7 +46,7 @@ const PAGE: usize = 64 << 10;
 const GEOMETRY: BlockGeometry =
     BlockGeometry { block_bytes: BLOCK as u32, page_bytes: PAGE as u32 };
 
-/// How gateway and workers of a bed are joined.
+/// How gateway and workers of a fixture are joined.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Join {
     Share,
@@ -54,18 +54,18 @@ enum Join {
 }
 
 /// A store, workers before it, and a reader before those.
-struct Bed {
+struct ReadFixture {
     reader: ObjectReader,
     tier: Arc<CacheTierClient>,
     mount: Arc<MountedBucket>,
-    store: Arc<Counted>,
+    store: Arc<FailingStore>,
     faults: Vec<FaultHandle>,
     workers: Vec<Arc<CacheWorker>>,
     _dir: TempDir,
 }
 
-/// What a bed is made with.
-struct Make {
+/// What a fixture is made with.
+struct ReadSetup {
     join: Join,
     workers: usize,
     attributes: AttributeFreshness,
@@ -75,7 +75,7 @@ struct Make {
     landings: usize,
 }
 
-impl Default for Make {
+impl Default for ReadSetup {
     fn default() -> Self {
         Self {
             join: Join::Copy,
@@ -91,13 +91,13 @@ impl Default for Make {
     }
 }
 
-impl Make {
-    async fn bed(self) -> Bed {
+impl ReadSetup {
+    async fn start_fixture(self) -> ReadFixture {
         let dir = tempfile::tempdir().unwrap();
         let local =
             LocalStore::open_store(LocalOptions { sync: false, ..LocalOptions::new(dir.path()) })
                 .unwrap();
-        let store = Arc::new(Counted {
+        let store = Arc::new(FailingStore {
             store: Arc::new(local),
             gets: AtomicU64::default(),
             heads: AtomicU64::default(),
@@ -174,7 +174,7 @@ impl Make {
             cached: true,
             populate_bytes_max: None,
         });
-        Bed { reader, tier, mount, store, faults, workers, _dir: dir }
+        ReadFixture { reader, tier, mount, store, faults, workers, _dir: dir }
     }
 }
 
@@ -210,7 +210,7 @@ impl Got {
     }
 }
 
-impl Bed {
+impl ReadFixture {
     async fn put(&self, key: &str, bytes: &[u8]) {
         let input = PutObjectInput {
             bucket: "train".into(),
@@ -302,7 +302,7 @@ fn plain<T>(input: T) -> S3Request<T> {
 }
 
 /// Counts what reaches the store, and goes wrong where a test says so.
-struct Counted {
+struct FailingStore {
     store: Arc<LocalStore>,
     gets: AtomicU64,
     heads: AtomicU64,
@@ -317,7 +317,7 @@ struct Counted {
     ignores_range: AtomicBool,
 }
 
-impl Counted {
+impl FailingStore {
     fn gets(&self) -> u64 {
         self.gets.load(Ordering::Relaxed)
     }
@@ -346,7 +346,7 @@ fn broken(body: StreamingBlob, bytes: usize) -> StreamingBlob {
 }
 
 #[async_trait]
-impl S3 for Counted {
+impl S3 for FailingStore {
     async fn get_object(
         &self,
         mut request: S3Request<GetObjectInput>,

@@ -19,8 +19,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use verbs3_gateway::TlsFiles;
 
+use crate::gateway_fixture::{GatewayFixture, until};
 use crate::signing::Request;
-use crate::stage::{Stage, until};
 
 /// Signs the certificates of a test.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -56,7 +56,7 @@ impl Authority {
         }
     }
 
-    async fn connect(&self, stage: &Stage, alpn: &[&[u8]]) -> TlsStream<TcpStream> {
+    async fn connect(&self, fixture: &GatewayFixture, alpn: &[&[u8]]) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(self.0.der().to_vec())).unwrap();
         let mut config =
@@ -66,7 +66,7 @@ impl Authority {
                 .with_root_certificates(roots)
                 .with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-        let socket = TcpStream::connect(stage.address).await.unwrap();
+        let socket = TcpStream::connect(fixture.address).await.unwrap();
         TlsConnector::from(Arc::new(config))
             .connect(ServerName::try_from("localhost").unwrap(), socket)
             .await
@@ -74,22 +74,22 @@ impl Authority {
     }
 
     /// The name in the certificate that a new handshake of rustls sees.
-    async fn shown_to_rustls(&self, stage: &Stage) -> String {
-        let stream = self.connect(stage, &[]).await;
+    async fn shown_to_rustls(&self, fixture: &GatewayFixture) -> String {
+        let stream = self.connect(fixture, &[]).await;
         let shown = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
         let (_, certificate) = x509_parser::parse_x509_certificate(&shown).unwrap();
         certificate.subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned()
     }
 
     /// The same with the `openssl` of this host, which verifies it too.
-    async fn shown_to_openssl(&self, stage: &Stage, folder: &Path) -> String {
+    async fn shown_to_openssl(&self, fixture: &GatewayFixture, folder: &Path) -> String {
         let authority = folder.join("authority.pem");
         std::fs::write(&authority, self.0.pem()).unwrap();
         let mut command = Command::new("openssl");
         command
             .args(["s_client", "-verify_return_error", "-servername", "localhost", "-CAfile"])
             .arg(authority);
-        command.args(["-connect", &stage.address.to_string()]).stdin(Stdio::null());
+        command.args(["-connect", &fixture.address.to_string()]).stdin(Stdio::null());
         let output =
             tokio::task::spawn_blocking(move || command.output().expect("openssl is installed"))
                 .await
@@ -110,15 +110,9 @@ fn write(files: &TlsFiles, made: &Made) {
     std::fs::write(&files.key, &made.key).unwrap();
 }
 
-fn metric(stage: &Stage, name: &str, label: Option<&str>) -> f64 {
-    let families = stage.registry.gather();
-    let family =
-        families.iter().find(|family| family.name() == format!("verbs3_gateway_tls_{name}"));
-    let metrics = family.map(|family| family.get_metric()).unwrap_or_default();
-    let wanted = metrics
-        .iter()
-        .filter(|metric| label.is_none_or(|label| metric.get_label()[0].value() == label));
-    wanted.map(|metric| metric.get_gauge().get_value() + metric.get_counter().get_value()).sum()
+fn metric(fixture: &GatewayFixture, name: &str, label: Option<&str>) -> f64 {
+    let label = label.map(|label| format!("=\"{label}\"")).unwrap_or_default();
+    fixture.metrics().sum(&format!("verbs3_gateway_tls_{name}"), &[&label])
 }
 
 /// Asks over a connection that is kept, and reads the answer's head.
@@ -144,18 +138,18 @@ async fn new_handshakes_use_changed_files_and_a_bad_pair_is_ignored() {
         key: folder.path().join("key.pem"),
     };
     write(&files, &first);
-    let stage = Stage::start_with(|setup| setup.tls = Some(files.clone())).await;
+    let fixture = GatewayFixture::start_with(|setup| setup.tls = Some(files.clone())).await;
     let in_force = |made: &Made| {
-        (metric(&stage, "certificate_not_after", None) as i64) == made.not_after.unix_timestamp()
+        (metric(&fixture, "certificate_not_after", None) as i64) == made.not_after.unix_timestamp()
     };
     until(|| in_force(&first)).await;
-    let mut old = authority.connect(&stage, &[]).await;
+    let mut old = authority.connect(&fixture, &[]).await;
     assert!(ask(&mut old).await.starts_with("HTTP/1.1 404"));
 
     write(&files, &second);
     until(|| in_force(&second)).await;
-    assert_eq!(authority.shown_to_rustls(&stage).await, second.name);
-    assert_eq!(authority.shown_to_openssl(&stage, folder.path()).await, second.name);
+    assert_eq!(authority.shown_to_rustls(&fixture).await, second.name);
+    assert_eq!(authority.shown_to_openssl(&fixture, folder.path()).await, second.name);
     assert!(
         ask(&mut old).await.starts_with("HTTP/1.1 404"),
         "the connection of the first certificate lives on"
@@ -163,14 +157,14 @@ async fn new_handshakes_use_changed_files_and_a_bad_pair_is_ignored() {
 
     // A key that is not the certificate's, then no PEM at all, then no file.
     std::fs::write(&files.certificate, &third.certificate).unwrap();
-    until(|| metric(&stage, "reloads_total", Some("refused")) > 0.5).await;
+    until(|| metric(&fixture, "reloads_total", Some("refused")) > 0.5).await;
     std::fs::write(&files.certificate, "nothing of the kind").unwrap();
-    until(|| metric(&stage, "reloads_total", Some("refused")) > 1.5).await;
+    until(|| metric(&fixture, "reloads_total", Some("refused")) > 1.5).await;
     std::fs::remove_file(&files.key).unwrap();
-    until(|| metric(&stage, "reloads_total", Some("refused")) > 2.5).await;
+    until(|| metric(&fixture, "reloads_total", Some("refused")) > 2.5).await;
     assert!(in_force(&second));
-    assert_eq!(authority.shown_to_rustls(&stage).await, second.name);
-    assert_eq!(authority.shown_to_openssl(&stage, folder.path()).await, second.name);
+    assert_eq!(authority.shown_to_rustls(&fixture).await, second.name);
+    assert_eq!(authority.shown_to_openssl(&fixture, folder.path()).await, second.name);
 
     // Mended, as orchestrators do it: new files moved into the place of the old ones.
     let beside =
@@ -179,9 +173,9 @@ async fn new_handshakes_use_changed_files_and_a_bad_pair_is_ignored() {
     std::fs::rename(&beside.certificate, &files.certificate).unwrap();
     std::fs::rename(&beside.key, &files.key).unwrap();
     until(|| in_force(&third)).await;
-    assert_eq!(authority.shown_to_openssl(&stage, folder.path()).await, third.name);
+    assert_eq!(authority.shown_to_openssl(&fixture, folder.path()).await, third.name);
     assert!(ask(&mut old).await.starts_with("HTTP/1.1 404"));
-    assert!(metric(&stage, "reloads_total", Some("taken")) < 2.5, "one reload for each change");
+    assert!(metric(&fixture, "reloads_total", Some("taken")) < 2.5, "one reload for each change");
 }
 
 #[tokio::test]
@@ -193,8 +187,8 @@ async fn alpn_chooses_http_2_and_clients_that_do_not_ask_get_http_1() {
         key: folder.path().join("key.pem"),
     };
     write(&files, &authority.make("only", 10));
-    let stage = Stage::start_with(|setup| setup.tls = Some(files)).await;
-    let stream = authority.connect(&stage, &[b"h2", b"http/1.1"]).await;
+    let fixture = GatewayFixture::start_with(|setup| setup.tls = Some(files)).await;
+    let stream = authority.connect(&fixture, &[b"h2", b"http/1.1"]).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     let (mut sender, connection) =
@@ -212,9 +206,9 @@ async fn alpn_chooses_http_2_and_clients_that_do_not_ask_get_http_1() {
     let body = answer.into_body().collect().await.unwrap().to_bytes();
     assert!(body.windows(9).any(|window| window == b"NoSuchKey"));
 
-    let stream = authority.connect(&stage, &[b"http/1.1"]).await;
+    let stream = authority.connect(&fixture, &[b"http/1.1"]).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
-    let mut plain = authority.connect(&stage, &[]).await;
+    let mut plain = authority.connect(&fixture, &[]).await;
     assert_eq!(plain.get_ref().1.alpn_protocol(), None);
     assert!(ask(&mut plain).await.starts_with("HTTP/1.1 404"));
 }

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
+use crate::gateway_fixture::{Answer, GatewayFixture};
 use crate::signing::{Request, Seed};
-use crate::stage::{Answer, Stage};
 use verbs3_settings::ByteSize;
 
 const SIGNED: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
@@ -44,16 +44,20 @@ fn signed_chunks(seed: &mut Seed, chunks: &[&[u8]]) -> Vec<u8> {
     body
 }
 
-async fn send(stage: &Stage, request: Request, body: impl FnOnce(&mut Seed) -> Vec<u8>) -> Answer {
+async fn send(
+    fixture: &GatewayFixture,
+    request: Request,
+    body: impl FnOnce(&mut Seed) -> Vec<u8>,
+) -> Answer {
     // Chunk signatures start from the request's own, so that the length must be known before: it is
     // not signed.
-    let (head, mut seed) = request.signed(&stage.host());
+    let (head, mut seed) = request.signed(&fixture.host());
     let body = body(&mut seed);
     let head = head.replace(
         "connection: close",
         &format!("content-length: {}\r\nconnection: close", body.len()),
     );
-    stage.exchange(&head, &body).await
+    fixture.exchange(&head, &body).await
 }
 
 fn unsigned(data: &[u8], trailers: &str) -> Vec<u8> {
@@ -63,8 +67,8 @@ fn unsigned(data: &[u8], trailers: &str) -> Vec<u8> {
     body
 }
 
-async fn stored(stage: &Stage) -> Vec<u8> {
-    let answer = stage.get("/data/key").await;
+async fn stored(fixture: &GatewayFixture) -> Vec<u8> {
+    let answer = fixture.get("/data/key").await;
     assert_eq!(answer.status, 200);
     assert!(!answer.headers.contains_key("content-encoding"), "{:?}", answer.headers);
     answer.body
@@ -72,21 +76,21 @@ async fn stored(stage: &Stage) -> Vec<u8> {
 
 #[tokio::test]
 async fn signed_chunks_are_stored_without_their_framing() {
-    let stage = Stage::start().await;
-    let answer = send(&stage, request(SIGNED, 11), |seed| {
+    let fixture = GatewayFixture::start().await;
+    let answer = send(&fixture, request(SIGNED, 11), |seed| {
         let mut body = signed_chunks(seed, &[b"hello ", b"world", b""]);
         body.extend(b"\r\n");
         body
     })
     .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(stored(&stage).await, b"hello world");
+    assert_eq!(stored(&fixture).await, b"hello world");
 }
 
 #[tokio::test]
 async fn signed_chunks_with_a_signed_trailer_are_stored() {
-    let stage = Stage::start().await;
-    let answer = send(&stage, request(SIGNED_TRAILER, 11), |seed| {
+    let fixture = GatewayFixture::start().await;
+    let answer = send(&fixture, request(SIGNED_TRAILER, 11), |seed| {
         let mut body = signed_chunks(seed, &[b"hello ", b"world", b""]);
         let trailer = format!("x-amz-checksum-crc32:{}", crc32(b"hello world"));
         let signature = seed.trailer(&format!("{trailer}\n"));
@@ -97,62 +101,62 @@ async fn signed_chunks_with_a_signed_trailer_are_stored() {
     })
     .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(stored(&stage).await, b"hello world");
+    assert_eq!(stored(&fixture).await, b"hello world");
 }
 
 #[tokio::test]
 async fn unsigned_chunks_with_a_trailer_are_stored() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let body =
         unsigned(b"hello world", &format!("x-amz-checksum-crc32:{}\r\n", crc32(b"hello world")));
-    let answer = send(&stage, request(UNSIGNED_TRAILER, 11), |_| body).await;
+    let answer = send(&fixture, request(UNSIGNED_TRAILER, 11), |_| body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(stored(&stage).await, b"hello world");
+    assert_eq!(stored(&fixture).await, b"hello world");
 }
 
 /// The token `aws-chunked`, which s3s leaves in the header, must not reach the store. The object's
 /// own encoding must.
 #[tokio::test]
 async fn the_objects_own_encoding_is_kept() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let mut request = request(SIGNED, 2);
     request.headers[0].1 = "gzip,aws-chunked".to_owned();
-    let answer = send(&stage, request, |seed| {
+    let answer = send(&fixture, request, |seed| {
         let mut body = signed_chunks(seed, &[b"ab", b""]);
         body.extend(b"\r\n");
         body
     })
     .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(stage.get("/data/key").await.headers["content-encoding"], "gzip");
+    assert_eq!(fixture.get("/data/key").await.headers["content-encoding"], "gzip");
 }
 
 /// s3s does not verify it.
 #[tokio::test]
 async fn a_wrong_trailing_checksum_is_a_bad_digest_and_stores_nothing() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let body = unsigned(b"hello world", "x-amz-checksum-crc32:AAAAAA==\r\n");
-    let answer = send(&stage, request(UNSIGNED_TRAILER, 11), |_| body).await;
+    let answer = send(&fixture, request(UNSIGNED_TRAILER, 11), |_| body).await;
     assert_eq!(answer.error(), (400, "BadDigest".to_owned()));
-    assert!(!stage.visible("data", "key").await);
-    assert!(stage.told().is_empty(), "{:?}", stage.told());
+    assert!(!fixture.visible("data", "key").await);
+    assert!(fixture.told().is_empty(), "{:?}", fixture.told());
 }
 
 #[tokio::test]
 async fn an_announced_trailer_must_come() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let body = unsigned(b"hello world", "");
-    let answer = send(&stage, request(UNSIGNED_TRAILER, 11), |_| body).await;
+    let answer = send(&fixture, request(UNSIGNED_TRAILER, 11), |_| body).await;
     assert_eq!(answer.error(), (400, "MalformedTrailerError".to_owned()));
-    assert!(!stage.visible("data", "key").await);
+    assert!(!fixture.visible("data", "key").await);
 }
 
 /// 11,000 bytes announced, 5 sent, the framing ending between two chunks: s3s accepts that.
 #[tokio::test]
 async fn five_bytes_of_eleven_thousand_are_not_stored() {
     for end in [&b""[..], b"final"] {
-        let stage = Stage::start().await;
-        let answer = send(&stage, request(SIGNED, 11_000), |seed| {
+        let fixture = GatewayFixture::start().await;
+        let answer = send(&fixture, request(SIGNED, 11_000), |seed| {
             let mut body = signed_chunks(seed, &[b"hello"]);
             if !end.is_empty() {
                 body.extend(signed_chunks(seed, &[b""]));
@@ -162,28 +166,28 @@ async fn five_bytes_of_eleven_thousand_are_not_stored() {
         })
         .await;
         assert_eq!(answer.error(), (400, "IncompleteBody".to_owned()));
-        assert!(!stage.visible("data", "key").await);
-        assert!(stage.told().is_empty());
+        assert!(!fixture.visible("data", "key").await);
+        assert!(fixture.told().is_empty());
     }
 }
 
 #[tokio::test]
 async fn more_than_announced_is_not_stored() {
-    let stage = Stage::start().await;
-    let answer = send(&stage, request(SIGNED, 5), |seed| {
+    let fixture = GatewayFixture::start().await;
+    let answer = send(&fixture, request(SIGNED, 5), |seed| {
         let mut body = signed_chunks(seed, &[b"hello", b"!", b""]);
         body.extend(b"\r\n");
         body
     })
     .await;
     assert_eq!(answer.error(), (400, "IncompleteBody".to_owned()));
-    assert!(!stage.visible("data", "key").await);
+    assert!(!fixture.visible("data", "key").await);
 }
 
 #[tokio::test]
 async fn a_wrong_chunk_signature_does_not_match() {
-    let stage = Stage::start().await;
-    let answer = send(&stage, request(SIGNED, 11), |seed| {
+    let fixture = GatewayFixture::start().await;
+    let answer = send(&fixture, request(SIGNED, 11), |seed| {
         let mut body = signed_chunks(seed, &[b"hello ", b"world", b""]);
         body.extend(b"\r\n");
         let at = body.windows(5).position(|window| window == b"world").unwrap();
@@ -192,31 +196,31 @@ async fn a_wrong_chunk_signature_does_not_match() {
     })
     .await;
     assert_eq!(answer.error(), (403, "SignatureDoesNotMatch".to_owned()));
-    assert!(!stage.visible("data", "key").await);
+    assert!(!fixture.visible("data", "key").await);
 }
 
 #[tokio::test]
 async fn garbage_after_the_end_is_refused() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let right = format!("x-amz-checksum-crc32:{}\r\n", crc32(b"hello world"));
     let mut garbage = unsigned(b"hello world", &right);
     garbage.extend(b"more");
-    let answer = send(&stage, request(UNSIGNED_TRAILER, 11), |_| garbage).await;
+    let answer = send(&fixture, request(UNSIGNED_TRAILER, 11), |_| garbage).await;
     assert_eq!(answer.error(), (400, "InvalidRequest".to_owned()));
-    assert!(!stage.visible("data", "key").await);
+    assert!(!fixture.visible("data", "key").await);
 }
 
 /// minio-go ends a trailer by LF, and writes an empty line before the trailers' signature.
 #[tokio::test]
 async fn the_trailer_framing_of_minio_go_is_accepted() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let trailer = format!("x-amz-checksum-crc32:{}\n", crc32(b"hello world"));
     for end in ["", "\r\n"] {
         let body = unsigned(b"hello world", &format!("{trailer}{end}"));
-        let answer = send(&stage, request(UNSIGNED_TRAILER, 11), |_| body).await;
+        let answer = send(&fixture, request(UNSIGNED_TRAILER, 11), |_| body).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
-    let answer = send(&stage, request(SIGNED_TRAILER, 11), |seed| {
+    let answer = send(&fixture, request(SIGNED_TRAILER, 11), |seed| {
         let mut body = signed_chunks(seed, &[b"hello world", b""]);
         body.extend(
             format!("{trailer}\r\nx-amz-trailer-signature:{}\r\n\r\n", seed.trailer(&trailer))
@@ -226,41 +230,44 @@ async fn the_trailer_framing_of_minio_go_is_accepted() {
     })
     .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(stored(&stage).await, b"hello world");
+    assert_eq!(stored(&fixture).await, b"hello world");
 }
 
 /// s3s reads documents, and holds a chunk of one whole.
 #[tokio::test]
 async fn a_document_in_chunks_is_bounded_and_must_end() {
-    let stage = Stage::start_with(|setup| setup.settings.limits.xml_max = ByteSize(4096)).await;
-    assert_eq!(stage.put("/data/key", b"hello").await.status, 200);
+    let fixture =
+        GatewayFixture::start_with(|setup| setup.settings.limits.xml_max = ByteSize(4096)).await;
+    assert_eq!(fixture.put("/data/key", b"hello").await.status, 200);
     let delete = |form: &str, declared: usize| {
         let request = Request::new("POST", "/data").query("delete=").payload(form);
         request.header("x-amz-decoded-content-length", &declared.to_string())
     };
     let document = &b"<Delete><Object><Key>key</Key></Object></Delete>"[..];
     let cut =
-        send(&stage, delete(SIGNED, document.len()), |seed| signed_chunks(seed, &[document])).await;
+        send(&fixture, delete(SIGNED, document.len()), |seed| signed_chunks(seed, &[document]))
+            .await;
     assert_eq!(cut.error(), (400, "IncompleteBody".to_owned()));
     let large = vec![b' '; 5000];
-    let huge = send(&stage, delete(SIGNED, 5000), |seed| signed_chunks(seed, &[&large, b""])).await;
+    let huge =
+        send(&fixture, delete(SIGNED, 5000), |seed| signed_chunks(seed, &[&large, b""])).await;
     assert_eq!(huge.error(), (400, "InvalidRequest".to_owned()));
-    assert!(stage.visible("data", "key").await);
+    assert!(fixture.visible("data", "key").await);
 }
 
 /// s3s would read `5x` as 5.
 #[tokio::test]
 async fn chunks_are_guarded_whatever_their_length_header_says() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     for (length, status) in [("65x", 400), ("+65", 400), ("", 400), ("99999999999999999999", 400)] {
         let mut request = request(SIGNED, 65);
         request.headers[1].1 = length.to_owned();
-        let answer = send(&stage, request, |seed| signed_chunks(seed, &[&[7; 65], b""])).await;
+        let answer = send(&fixture, request, |seed| signed_chunks(seed, &[&[7; 65], b""])).await;
         assert_eq!(answer.error(), (status, "InvalidRequest".to_owned()), "{length}");
     }
     let mut request = request(SIGNED, 65);
     request.headers.remove(1);
-    let answer = send(&stage, request, |seed| signed_chunks(seed, &[&[7; 65], b""])).await;
+    let answer = send(&fixture, request, |seed| signed_chunks(seed, &[&[7; 65], b""])).await;
     assert_eq!(answer.error(), (411, "MissingContentLength".to_owned()));
-    assert!(!stage.visible("data", "key").await);
+    assert!(!fixture.visible("data", "key").await);
 }

@@ -12,39 +12,39 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use verbs3_ufs::{Ufs, UfsSettings};
 
+use crate::gateway_fixture::{GatewayFixture, mount, until};
 use crate::signing::Request;
-use crate::stage::{Stage, mount, until};
 
 /// Announced before it is visible, reported before it is acknowledged.
 #[tokio::test]
 async fn a_put_is_announced_first_and_reported_before_its_answer() {
-    let stage = Stage::start().await;
-    assert_eq!(stage.put("/sets/x", b"hello").await.status, 200);
-    assert_eq!(stage.told(), ["announce team/a/x visible=false", "report team/a/x Done"]);
-    assert!(stage.visible("store", "team/a/x").await);
+    let fixture = GatewayFixture::start().await;
+    assert_eq!(fixture.put("/sets/x", b"hello").await.status, 200);
+    assert_eq!(fixture.told(), ["announce team/a/x visible=false", "report team/a/x Done"]);
+    assert!(fixture.visible("store", "team/a/x").await);
 }
 
 #[tokio::test]
 async fn deletes_copies_tags_and_batches_announce_their_keys() {
-    let stage = Stage::start().await;
-    stage.put("/data/a", b"hello").await;
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/a", b"hello").await;
     let copy = Request::new("PUT", "/data/b")
         .header("x-amz-copy-source", "/data/a")
         .header("content-length", "0");
-    assert_eq!(stage.send(&copy, b"").await.status, 200);
+    assert_eq!(fixture.send(&copy, b"").await.status, 200);
     let tags = b"<Tagging><TagSet><Tag><Key>k</Key><Value>v</Value></Tag></TagSet></Tagging>";
     let tag = Request::new("PUT", "/data/b")
         .query("tagging=")
         .header("content-length", &tags.len().to_string());
-    assert_eq!(stage.send(&tag, tags).await.status, 200);
-    assert_eq!(stage.send(&Request::new("DELETE", "/data/b"), b"").await.status, 204);
+    assert_eq!(fixture.send(&tag, tags).await.status, 200);
+    assert_eq!(fixture.send(&Request::new("DELETE", "/data/b"), b"").await.status, 204);
     let document = b"<Delete><Object><Key>a</Key></Object><Object><Key>c</Key></Object></Delete>";
     let batch = Request::new("POST", "/data")
         .query("delete=")
         .header("content-length", &document.len().to_string());
-    assert_eq!(stage.send(&batch, document).await.status, 200);
+    assert_eq!(fixture.send(&batch, document).await.status, 200);
     let announced: Vec<String> =
-        stage.told().into_iter().filter(|told| told.starts_with("announce")).collect();
+        fixture.told().into_iter().filter(|told| told.starts_with("announce")).collect();
     assert_eq!(
         announced,
         [
@@ -55,56 +55,56 @@ async fn deletes_copies_tags_and_batches_announce_their_keys() {
             "announce a,c visible=true",
         ]
     );
-    assert_eq!(stage.told().iter().filter(|told| told.ends_with("Done")).count(), 5);
+    assert_eq!(fixture.told().iter().filter(|told| told.ends_with("Done")).count(), 5);
 }
 
 #[tokio::test]
 async fn the_answer_says_when_a_home_was_told_by_coordinators() {
-    let stage = Stage::start().await;
-    let answer = stage.put("/data/around", b"hello").await;
+    let fixture = GatewayFixture::start().await;
+    let answer = fixture.put("/data/around", b"hello").await;
     assert_eq!((answer.status, &answer.headers["x-verbs3-home"][..]), (200, "relayed"));
-    let answer = stage.send(&Request::new("DELETE", "/data/around"), b"").await;
+    let answer = fixture.send(&Request::new("DELETE", "/data/around"), b"").await;
     assert_eq!((answer.status, &answer.headers["x-verbs3-home"][..]), (204, "relayed"));
-    assert!(!stage.put("/data/directly", b"hello").await.headers.contains_key("x-verbs3-home"));
+    assert!(!fixture.put("/data/directly", b"hello").await.headers.contains_key("x-verbs3-home"));
 }
 
 #[tokio::test]
 async fn without_its_home_nothing_is_written() {
-    let stage = Stage::start().await;
-    stage.put("/data/old", b"old").await;
-    stage.homes.refuse_announce.store(true, Ordering::SeqCst);
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/old", b"old").await;
+    fixture.homes.refuse_announce.store(true, Ordering::SeqCst);
     for answer in [
-        stage.put("/data/new", b"hello").await,
-        stage.put("/data/empty", b"").await,
-        stage.put("/data/old", b"newer").await,
-        stage.send(&Request::new("DELETE", "/data/old"), b"").await,
+        fixture.put("/data/new", b"hello").await,
+        fixture.put("/data/empty", b"").await,
+        fixture.put("/data/old", b"newer").await,
+        fixture.send(&Request::new("DELETE", "/data/old"), b"").await,
     ] {
         assert_eq!(answer.error(), (503, "ServiceUnavailable".to_owned()));
         assert_eq!(answer.headers["retry-after"], "1");
     }
-    assert!(!stage.visible("data", "new").await && !stage.visible("data", "empty").await);
-    assert_eq!(stage.get("/data/old").await.body, b"old");
+    assert!(!fixture.visible("data", "new").await && !fixture.visible("data", "empty").await);
+    assert_eq!(fixture.get("/data/old").await.body, b"old");
 }
 
 #[tokio::test]
 async fn a_ttl_mount_writes_without_its_home() {
-    let stage = Stage::start().await;
-    stage.homes.refuse_announce.store(true, Ordering::SeqCst);
-    assert_eq!(stage.put("/loose/x", b"hello").await.status, 200);
-    assert!(stage.visible("loose", "x").await);
-    assert_eq!(stage.told(), ["forget x"]);
+    let fixture = GatewayFixture::start().await;
+    fixture.homes.refuse_announce.store(true, Ordering::SeqCst);
+    assert_eq!(fixture.put("/loose/x", b"hello").await.status, 200);
+    assert!(fixture.visible("loose", "x").await);
+    assert_eq!(fixture.told(), ["forget x"]);
 }
 
 /// Bucket `apart` is cached under its own name, which the wildcard gives it.
 #[tokio::test]
 async fn a_write_through_an_uncached_mount_is_announced_to_others() {
-    let stage = Stage::start_with(|setup| setup.open = true).await;
-    assert_eq!(stage.put("/raw/x", b"hello").await.status, 200);
-    assert_eq!(stage.told(), ["announce x visible=false", "report x Done"]);
-    stage.homes.refuse_announce.store(true, Ordering::SeqCst);
-    assert_eq!(stage.put("/raw/y", b"hello").await.status, 503, "the wildcard is strict");
+    let fixture = GatewayFixture::start_with(|setup| setup.open = true).await;
+    assert_eq!(fixture.put("/raw/x", b"hello").await.status, 200);
+    assert_eq!(fixture.told(), ["announce x visible=false", "report x Done"]);
+    fixture.homes.refuse_announce.store(true, Ordering::SeqCst);
+    assert_eq!(fixture.put("/raw/y", b"hello").await.status, 503, "the wildcard is strict");
     assert_eq!(
-        stage.put("/loose/y", b"hello").await.status,
+        fixture.put("/loose/y", b"hello").await.status,
         503,
         "the wildcard shows the bucket, and is strict"
     );
@@ -113,12 +113,12 @@ async fn a_write_through_an_uncached_mount_is_announced_to_others() {
 /// Another gateway may cache what this one does not.
 #[tokio::test]
 async fn a_write_through_a_volumes_only_uncached_mount_is_announced() {
-    let stage = Stage::start().await;
-    assert_eq!(stage.put("/raw/x", b"hello").await.status, 200);
-    assert_eq!(stage.told(), ["announce x visible=false", "report x Done"]);
-    stage.homes.refuse_announce.store(true, Ordering::SeqCst);
+    let fixture = GatewayFixture::start().await;
+    assert_eq!(fixture.put("/raw/x", b"hello").await.status, 200);
+    assert_eq!(fixture.told(), ["announce x visible=false", "report x Done"]);
+    fixture.homes.refuse_announce.store(true, Ordering::SeqCst);
     assert_eq!(
-        stage.put("/raw/y", b"hello").await.status,
+        fixture.put("/raw/y", b"hello").await.status,
         200,
         "the mount says coherence = \"ttl\""
     );
@@ -126,24 +126,27 @@ async fn a_write_through_a_volumes_only_uncached_mount_is_announced() {
 
 #[tokio::test]
 async fn a_write_that_can_not_be_reported_is_not_acknowledged() {
-    let stage = Stage::start().await;
-    stage.homes.refuse_report.store(true, Ordering::SeqCst);
+    let fixture = GatewayFixture::start().await;
+    fixture.homes.refuse_report.store(true, Ordering::SeqCst);
     assert_eq!(
-        stage.put("/data/x", b"hello").await.error(),
+        fixture.put("/data/x", b"hello").await.error(),
         (503, "ServiceUnavailable".to_owned())
     );
-    assert_eq!(stage.put("/loose/x", b"hello").await.status, 200);
+    assert_eq!(fixture.put("/loose/x", b"hello").await.status, 200);
 }
 
 #[tokio::test]
 async fn a_refused_write_is_reported_and_its_refusal_told() {
-    let stage = Stage::start().await;
-    stage.put("/data/x", b"hello").await;
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/x", b"hello").await;
     let again =
         Request::new("PUT", "/data/x").header("content-length", "5").header("if-none-match", "*");
-    assert_eq!(stage.send(&again, b"other").await.error(), (412, "PreconditionFailed".to_owned()));
-    assert_eq!(stage.get("/data/x").await.body, b"hello");
-    let told = stage.told();
+    assert_eq!(
+        fixture.send(&again, b"other").await.error(),
+        (412, "PreconditionFailed".to_owned())
+    );
+    assert_eq!(fixture.get("/data/x").await.body, b"hello");
+    let told = fixture.told();
     let announced = told.iter().filter(|told| told.starts_with("announce")).count();
     let reported = told.iter().filter(|told| told.starts_with("report")).count();
     assert_eq!(announced, reported, "{told:?}");
@@ -151,32 +154,32 @@ async fn a_refused_write_is_reported_and_its_refusal_told() {
 
 #[tokio::test]
 async fn a_listing_is_reported_to_homes_under_the_names_of_the_ufs() {
-    let stage = Stage::start().await;
-    stage.put("/sets/a%20b", b"hello").await;
-    stage.put("/sets/dir/x", b"more bytes").await;
-    stage.homes.told.lock().clear();
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/sets/a%20b", b"hello").await;
+    fixture.put("/sets/dir/x", b"more bytes").await;
+    fixture.homes.told.lock().clear();
     for query in ["list-type=2", "encoding-type=url&list-type=2", "encoding-type=url", "versions="]
     {
-        let listed = stage.send(&Request::new("GET", "/sets").query(query), b"").await;
+        let listed = fixture.send(&Request::new("GET", "/sets").query(query), b"").await;
         assert_eq!(listed.status, 200, "{query}: {}", listed.text());
         assert!(listed.text().contains("<Key>dir/x</Key>"), "{query}: {}", listed.text());
-        let told = std::mem::take(&mut *stage.homes.told.lock());
+        let told = std::mem::take(&mut *fixture.homes.told.lock());
         assert_eq!(told, ["listed local/store team/a/a b=5,team/a/dir/x=10"], "{query}");
     }
     let rolled =
-        stage.send(&Request::new("GET", "/sets").query("delimiter=%2F&list-type=2"), b"").await;
+        fixture.send(&Request::new("GET", "/sets").query("delimiter=%2F&list-type=2"), b"").await;
     assert!(rolled.text().contains("<Prefix>dir/</Prefix>"), "{}", rolled.text());
-    assert_eq!(stage.told(), ["listed local/store team/a/a b=5"]);
+    assert_eq!(fixture.told(), ["listed local/store team/a/a b=5"]);
 }
 
 #[tokio::test]
 async fn an_uncached_mounts_listing_is_reported_unless_it_is_empty() {
-    let stage = Stage::start().await;
-    stage.put("/raw/x", b"hello").await;
-    stage.homes.told.lock().clear();
-    assert_eq!(stage.get("/raw").await.status, 200);
-    assert_eq!(stage.get("/loose").await.status, 200);
-    assert_eq!(stage.told(), ["listed local/apart x=5"]);
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/raw/x", b"hello").await;
+    fixture.homes.told.lock().clear();
+    assert_eq!(fixture.get("/raw").await.status, 200);
+    assert_eq!(fixture.get("/loose").await.status, 200);
+    assert_eq!(fixture.told(), ["listed local/apart x=5"]);
 }
 
 /// A store that deletes when it is let.
@@ -201,7 +204,7 @@ impl S3 for GatedStore {
 async fn a_batch_whose_client_goes_away_is_finished_and_reported() {
     let go = Arc::new(Semaphore::new(0));
     let gated = Arc::new(GatedStore(go.clone()));
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         let ufs = Ufs::new(gated, UfsSettings::with_name("gated"));
         setup.mounts = vec![mount("gated", ufs, "gated", "")];
     })
@@ -209,24 +212,20 @@ async fn a_batch_whose_client_goes_away_is_finished_and_reported() {
     let document = b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>";
     let length = document.len().to_string();
     let batch = Request::new("POST", "/gated").query("delete=").header("content-length", &length);
-    let (head, _) = batch.signed(&stage.host());
-    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    let (head, _) = batch.signed(&fixture.host());
+    let mut socket = TcpStream::connect(fixture.address).await.unwrap();
     socket.write_all(head.as_bytes()).await.unwrap();
     socket.write_all(document).await.unwrap();
-    until(|| !stage.told().is_empty()).await;
+    until(|| !fixture.told().is_empty()).await;
     drop(socket);
-    let shows = |line: &str| {
-        let families = stage.registry.gather();
-        let text = prometheus::TextEncoder::new().encode_to_string(&families).unwrap();
-        text.lines().any(|shown| shown == line)
-    };
+    let shows = |line: &str| fixture.metrics_text().lines().any(|shown| shown == line);
     until(|| shows("verbs3_gateway_left_writes 1")).await;
     assert!(shows("verbs3_gateway_requests_in_flight 1"), "it counts until it is over");
     assert!(shows("verbs3_gateway_store_requests_in_flight 1"));
-    assert_eq!(stage.told(), ["announce a,b visible=false"]);
+    assert_eq!(fixture.told(), ["announce a,b visible=false"]);
     go.add_permits(1);
-    until(|| stage.told().len() > 1).await;
-    assert_eq!(stage.told()[1..], ["report a,b Done"]);
+    until(|| fixture.told().len() > 1).await;
+    assert_eq!(fixture.told()[1..], ["report a,b Done"]);
     until(|| shows("verbs3_gateway_left_writes 0")).await;
     until(|| shows("verbs3_gateway_requests_in_flight 0")).await;
 }

@@ -7,40 +7,44 @@ use async_trait::async_trait;
 use s3s::dto::{GetObjectAclInput, GetObjectAclOutput, ListObjectsV2Input, ListObjectsV2Output};
 use s3s::{S3, S3Request, S3Response, S3Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
-use verbs3_admin::ReadinessCheck;
+use verbs3_admin::{AdminLimits, ReadinessCheck};
 use verbs3_gateway::TlsFiles;
 use verbs3_ufs::{Ufs, UfsSettings};
 
+use crate::gateway_fixture::{Answer, GatewayFixture, mount, until};
 use crate::signing::Request;
-use crate::stage::{Answer, Stage, mount, until};
 use verbs3_settings::TimePeriod;
 
 #[tokio::test]
 async fn every_answer_carries_an_id_of_its_own() {
-    let stage = Stage::start().await;
-    stage.put("/data/x", b"hello").await;
-    let ids: Vec<String> =
-        [stage.get("/data/x").await, stage.get("/data/absent").await, stage.get("/BAD").await]
-            .iter()
-            .map(|answer| answer.headers["x-amz-request-id"].clone())
-            .collect();
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/x", b"hello").await;
+    let ids: Vec<String> = [
+        fixture.get("/data/x").await,
+        fixture.get("/data/absent").await,
+        fixture.get("/BAD").await,
+    ]
+    .iter()
+    .map(|answer| answer.headers["x-amz-request-id"].clone())
+    .collect();
     assert!(ids.iter().all(|id| id.len() == 16) && ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
 }
 
 #[tokio::test]
 async fn a_bucket_may_stand_in_the_host_name() {
-    let stage =
-        Stage::start_with(|setup| setup.settings.domains = vec!["s3.test".to_owned()]).await;
-    stage.put("/data/x", b"hello").await;
+    let fixture =
+        GatewayFixture::start_with(|setup| setup.settings.domains = vec!["s3.test".to_owned()])
+            .await;
+    fixture.put("/data/x", b"hello").await;
     for (host, path) in
         [("data.s3.test:9000", "/x"), ("s3.test", "/data/x"), ("localhost", "/data/x")]
     {
         let (head, _) = Request::new("GET", path).signed(host);
-        let answer = stage.exchange(&head, b"").await;
+        let answer = fixture.exchange(&head, b"").await;
         assert_eq!((answer.status, answer.text().as_str()), (200, "hello"), "{host}{path}");
     }
 }
@@ -55,7 +59,7 @@ async fn tls_is_spoken_where_it_is_configured() {
     };
     std::fs::write(&files.certificate, made.cert.pem()).unwrap();
     std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
-    let stage = Stage::start_with(|setup| setup.tls = Some(files)).await;
+    let fixture = GatewayFixture::start_with(|setup| setup.tls = Some(files)).await;
 
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
@@ -64,7 +68,7 @@ async fn tls_is_spoken_where_it_is_configured() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let socket = TcpStream::connect(stage.address).await.unwrap();
+    let socket = TcpStream::connect(fixture.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap();
     let (head, _) =
@@ -73,24 +77,25 @@ async fn tls_is_spoken_where_it_is_configured() {
     stream.write_all(b"hello").await.unwrap();
     assert_eq!(Answer::read(stream).await.status, 200);
 
-    let mut plain = TcpStream::connect(stage.address).await.unwrap();
+    let mut plain = TcpStream::connect(fixture.address).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut rest = Vec::new();
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut plain, &mut rest).await;
-    let text = prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+    let text = fixture.metrics_text();
     assert!(text.contains("verbs3_gateway_tls_errors_total 1"), "{text}");
 }
 
 #[tokio::test]
 async fn beyond_the_bound_requests_are_told_to_slow_down() {
-    let stage = Stage::start_with(|setup| setup.settings.limits.requests_in_flight_max = 1).await;
+    let fixture =
+        GatewayFixture::start_with(|setup| setup.settings.limits.requests_in_flight_max = 1).await;
     let (head, _) =
-        Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
-    let mut slow = TcpStream::connect(stage.address).await.unwrap();
+        Request::new("PUT", "/data/x").header("content-length", "5").signed(&fixture.host());
+    let mut slow = TcpStream::connect(fixture.address).await.unwrap();
     slow.write_all(head.as_bytes()).await.unwrap();
     slow.write_all(b"he").await.unwrap();
     let refused = loop {
-        let answer = stage.get("/data/x").await;
+        let answer = fixture.get("/data/x").await;
         if answer.status == 503 {
             break answer;
         }
@@ -105,9 +110,9 @@ async fn beyond_the_bound_requests_are_told_to_slow_down() {
 /// saw a broken connection.
 #[tokio::test]
 async fn a_client_that_sends_before_it_reads_sees_an_early_refusal() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     for _ in 0..10 {
-        let mut socket = TcpStream::connect(stage.address).await.unwrap();
+        let mut socket = TcpStream::connect(fixture.address).await.unwrap();
         let (pieces, piece) = (64, vec![7; 512 << 10]);
         let length = pieces * piece.len();
         let head =
@@ -134,8 +139,8 @@ async fn read_head(socket: &mut TcpStream) -> String {
 /// could not read to the end at once. A client that was not told sends its next request on it.
 #[tokio::test]
 async fn an_answer_before_the_end_of_its_request_ends_the_connection() {
-    let stage = Stage::start().await;
-    for address in [stage.address, stage.on_threads] {
+    let fixture = GatewayFixture::start().await;
+    for address in [fixture.address, fixture.on_threads] {
         let mut socket = TcpStream::connect(address).await.unwrap();
         let head = "PUT /data/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\nhe";
         socket.write_all(head.as_bytes()).await.unwrap();
@@ -147,8 +152,8 @@ async fn an_answer_before_the_end_of_its_request_ends_the_connection() {
 
 #[tokio::test]
 async fn a_request_that_was_read_to_its_end_keeps_the_connection() {
-    let stage = Stage::start().await;
-    for address in [stage.address, stage.on_threads] {
+    let fixture = GatewayFixture::start().await;
+    for address in [fixture.address, fixture.on_threads] {
         let mut socket = TcpStream::connect(address).await.unwrap();
         let chunks = "5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n";
         let (length, framed) =
@@ -164,7 +169,7 @@ async fn a_request_that_was_read_to_its_end_keeps_the_connection() {
             (&chunked, &format!("content-length: {length}"), chunks),
             (&chunked, "transfer-encoding: chunked", &framed),
         ] {
-            let (head, _) = request.signed(&stage.host());
+            let (head, _) = request.signed(&fixture.host());
             let head = head.replace("connection: close", framing);
             // The rest comes later, so that the request is answered after its last byte.
             let (first, rest) = body.split_at(body.len() - 1);
@@ -181,11 +186,11 @@ async fn a_request_that_was_read_to_its_end_keeps_the_connection() {
 
 #[tokio::test]
 async fn a_client_that_sends_no_head_is_cut() {
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.timeouts.header = TimePeriod(Duration::from_millis(200))
     })
     .await;
-    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    let mut socket = TcpStream::connect(fixture.address).await.unwrap();
     socket.write_all(b"GET / HT").await.unwrap();
     let mut rest = Vec::new();
     let read = socket.read_to_end(&mut rest);
@@ -195,12 +200,9 @@ async fn a_client_that_sends_no_head_is_cut() {
 
 #[tokio::test]
 async fn a_shutdown_lets_requests_under_way_end() {
-    let stage = Stage::start().await;
-    let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let admin_address = admin.local_addr().unwrap();
-    stage
-        .gateway
-        .serve_admin(admin, vec![ReadinessCheck::new("tier", || Err("no worker".to_owned()))]);
+    let fixture = GatewayFixture::start().await;
+    let check = ReadinessCheck::new("tier", || Err("no worker".to_owned()));
+    let admin_address = fixture.serve_admin(AdminLimits::default(), vec![check]).await;
     let ask = async |path: &str| {
         let mut socket = TcpStream::connect(admin_address).await.unwrap();
         socket
@@ -217,30 +219,30 @@ async fn a_shutdown_lets_requests_under_way_end() {
     assert!(ask("/metrics").await.text().contains("verbs3_gateway_requests_in_flight 0"));
 
     let (head, _) =
-        Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
-    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+        Request::new("PUT", "/data/x").header("content-length", "5").signed(&fixture.host());
+    let mut socket = TcpStream::connect(fixture.address).await.unwrap();
     socket.write_all(head.as_bytes()).await.unwrap();
     socket.write_all(b"he").await.unwrap();
     while !ask("/metrics").await.text().contains("verbs3_gateway_requests_in_flight 1") {}
-    let shutdown = stage.gateway.shutdown(Duration::from_secs(20));
+    let shutdown = fixture.gateway.shutdown(Duration::from_secs(20));
     let ending = async {
-        while TcpStream::connect(stage.address).await.is_ok() {}
+        while TcpStream::connect(fixture.address).await.is_ok() {}
         assert!(ask("/readyz").await.text().contains("shutdown"));
         socket.write_all(b"llo").await.unwrap();
         Answer::read(socket).await
     };
     let ((), answer) = tokio::join!(shutdown, ending);
     assert_eq!(answer.status, 200);
-    assert!(stage.visible("data", "x").await);
+    assert!(fixture.visible("data", "x").await);
 }
 
 #[tokio::test]
 async fn a_gateway_about_to_stop_serves_all_and_ends_each_connection() {
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.timeouts.farewell = TimePeriod(Duration::from_secs(60));
     })
     .await;
-    let (head, _) = Request::new("GET", "/").signed(&stage.host());
+    let (head, _) = Request::new("GET", "/").signed(&fixture.host());
     let head = head.replace("connection: close\r\n", "");
     let ask = async |socket: &mut TcpStream| {
         socket.write_all(head.as_bytes()).await.unwrap();
@@ -250,8 +252,8 @@ async fn a_gateway_about_to_stop_serves_all_and_ends_each_connection() {
         }
         String::from_utf8(answer).unwrap().to_lowercase()
     };
-    let idle = TcpStream::connect(stage.address).await.unwrap();
-    let mut kept = TcpStream::connect(stage.address).await.unwrap();
+    let idle = TcpStream::connect(fixture.address).await.unwrap();
+    let mut kept = TcpStream::connect(fixture.address).await.unwrap();
     assert!(!ask(&mut kept).await.contains("connection: close"));
     let leaving = async {
         // It has been idle, and is not ended under the request.
@@ -260,23 +262,23 @@ async fn a_gateway_about_to_stop_serves_all_and_ends_each_connection() {
             answer = ask(&mut kept).await;
         }
         assert_eq!(kept.read(&mut [0]).await.unwrap(), 0);
-        let mut late = TcpStream::connect(stage.address).await.unwrap();
+        let mut late = TcpStream::connect(fixture.address).await.unwrap();
         assert!(ask(&mut late).await.contains("connection: close"));
         drop(idle);
     };
     // Over once nobody is connected, long before its time.
-    let shutdown = stage.gateway.shutdown(Duration::from_secs(120));
+    let shutdown = fixture.gateway.shutdown(Duration::from_secs(120));
     tokio::time::timeout(Duration::from_secs(50), async { tokio::join!(shutdown, leaving) })
         .await
         .expect("the farewell ends");
-    assert!(TcpStream::connect(stage.address).await.is_err());
+    assert!(TcpStream::connect(fixture.address).await.is_err());
 }
 
 /// A store that never answers.
-struct Silent;
+struct MuteStore;
 
 #[async_trait]
-impl S3 for Silent {
+impl S3 for MuteStore {
     async fn get_object_acl(
         &self,
         _: S3Request<GetObjectAclInput>,
@@ -292,36 +294,36 @@ impl S3 for Silent {
     }
 }
 
-async fn start_silent() -> Stage {
-    Stage::start_with(|setup| {
-        let ufs = Ufs::new(Arc::new(Silent), UfsSettings::with_name("silent"));
+async fn start_silent() -> GatewayFixture {
+    GatewayFixture::start_with(|setup| {
+        let ufs = Ufs::new(Arc::new(MuteStore), UfsSettings::with_name("silent"));
         setup.mounts = vec![mount("silent", ufs, "silent", "")];
     })
     .await
 }
 
-fn has_metric(stage: &Stage, line: &str) -> bool {
-    let text = prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+fn has_metric(fixture: &GatewayFixture, line: &str) -> bool {
+    let text = fixture.metrics_text();
     text.lines().any(|shown| shown == line)
 }
 
 /// One is answered by the connection's thread, if it has one, and one by the shared runtime.
 #[tokio::test]
 async fn a_client_that_hangs_up_early_leaves_no_request_in_flight() {
-    let stage = start_silent().await;
+    let fixture = start_silent().await;
     for (operation, path, query) in
         [("GetObjectAcl", "/silent/k", "acl="), ("ListObjectsV2", "/silent", "list-type=2")]
     {
-        for (count, address) in [(1, stage.address), (2, stage.on_threads)] {
-            let (head, _) = Request::new("GET", path).query(query).signed(&stage.host());
+        for (count, address) in [(1, fixture.address), (2, fixture.on_threads)] {
+            let (head, _) = Request::new("GET", path).query(query).signed(&fixture.host());
             let mut socket = TcpStream::connect(address).await.unwrap();
             socket.write_all(head.as_bytes()).await.unwrap();
-            until(|| has_metric(&stage, "verbs3_gateway_requests_in_flight 1")).await;
+            until(|| has_metric(&fixture, "verbs3_gateway_requests_in_flight 1")).await;
             drop(socket);
-            until(|| has_metric(&stage, "verbs3_gateway_requests_in_flight 0")).await;
+            until(|| has_metric(&fixture, "verbs3_gateway_requests_in_flight 0")).await;
             let counted = format!("{{op=\"{operation}\",status=\"none\"}} {count}");
             let counted = format!("verbs3_gateway_requests_total{counted}");
-            until(|| has_metric(&stage, &counted)).await;
+            until(|| has_metric(&fixture, &counted)).await;
         }
     }
 }
@@ -329,13 +331,13 @@ async fn a_client_that_hangs_up_early_leaves_no_request_in_flight() {
 #[tokio::test]
 async fn a_shutdown_cuts_what_does_not_end_and_waits_for_its_end() {
     for on_threads in [false, true] {
-        let stage = start_silent().await;
-        let (head, _) = Request::new("GET", "/silent").query("list-type=2").signed(&stage.host());
-        let address = if on_threads { stage.on_threads } else { stage.address };
+        let fixture = start_silent().await;
+        let (head, _) = Request::new("GET", "/silent").query("list-type=2").signed(&fixture.host());
+        let address = if on_threads { fixture.on_threads } else { fixture.address };
         let mut socket = TcpStream::connect(address).await.unwrap();
         socket.write_all(head.as_bytes()).await.unwrap();
-        until(|| has_metric(&stage, "verbs3_gateway_requests_in_flight 1")).await;
-        stage.gateway.shutdown(Duration::from_millis(10)).await;
-        assert!(has_metric(&stage, "verbs3_gateway_requests_in_flight 0"), "{on_threads}");
+        until(|| has_metric(&fixture, "verbs3_gateway_requests_in_flight 1")).await;
+        fixture.gateway.shutdown(Duration::from_millis(10)).await;
+        assert!(has_metric(&fixture, "verbs3_gateway_requests_in_flight 0"), "{on_threads}");
     }
 }

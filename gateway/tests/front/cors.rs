@@ -12,23 +12,22 @@ use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_ufs::{Ufs, UfsSettings};
 
+use crate::gateway_fixture::{Answer, GatewayFixture, GatewaySetup, mount, until};
 use crate::signing::Request;
-use crate::slow::metrics;
-use crate::stage::{Answer, Setup, Stage, mount, until};
 use verbs3_settings::TimePeriod;
 
 const PAGE: &str = "https://page.test";
 
 /// A store that knows a bucket's rules, and one object.
 #[derive(Default)]
-struct Configured {
+struct CorsRulesStore {
     rules: Mutex<Option<Vec<CORSRule>>>,
     asked: AtomicUsize,
     broken: AtomicBool,
 }
 
 #[async_trait]
-impl S3 for Configured {
+impl S3 for CorsRulesStore {
     async fn get_bucket_cors(
         &self,
         request: S3Request<GetBucketCorsInput>,
@@ -72,17 +71,17 @@ impl S3 for Configured {
     }
 }
 
-async fn stage(rules: Option<Vec<CORSRule>>) -> (Stage, Arc<Configured>) {
-    stage_with(rules, |_| {}).await
+async fn start_fixture(rules: Option<Vec<CORSRule>>) -> (GatewayFixture, Arc<CorsRulesStore>) {
+    start_fixture_with(rules, |_| {}).await
 }
 
-async fn stage_with(
+async fn start_fixture_with(
     rules: Option<Vec<CORSRule>>,
-    change: impl FnOnce(&mut Setup),
-) -> (Stage, Arc<Configured>) {
-    let store = Arc::new(Configured { rules: Mutex::new(rules), ..Configured::default() });
+    change: impl FnOnce(&mut GatewaySetup),
+) -> (GatewayFixture, Arc<CorsRulesStore>) {
+    let store = Arc::new(CorsRulesStore { rules: Mutex::new(rules), ..CorsRulesStore::default() });
     let ufs = Ufs::new(store.clone(), UfsSettings::with_name("web"));
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.domains = vec!["s3.test".to_owned()];
         setup.mounts = vec![
             mount("web", ufs.clone(), "web", ""),
@@ -97,7 +96,7 @@ async fn stage_with(
         change(setup);
     })
     .await;
-    (stage, store)
+    (fixture, store)
 }
 
 fn rule(origin: &str, method: &str) -> CORSRule {
@@ -111,12 +110,17 @@ fn rule(origin: &str, method: &str) -> CORSRule {
     }
 }
 
-async fn preflight(stage: &Stage, host: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn preflight(
+    fixture: &GatewayFixture,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Answer {
     let lines: String =
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let head =
         format!("OPTIONS {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{lines}\r\n");
-    stage.exchange(&head, b"").await
+    fixture.exchange(&head, b"").await
 }
 
 fn of(origin: &'static str, method: &'static str) -> [(&'static str, &'static str); 2] {
@@ -125,14 +129,14 @@ fn of(origin: &'static str, method: &'static str) -> [(&'static str, &'static st
 
 #[tokio::test]
 async fn a_preflight_without_a_signature_gets_the_stores_rules() {
-    let (stage, _store) = stage(Some(vec![rule(PAGE, "PUT"), rule("*", "GET")])).await;
+    let (fixture, _store) = start_fixture(Some(vec![rule(PAGE, "PUT"), rule("*", "GET")])).await;
     for (host, path) in [("h", "/web/k"), ("h", "/web"), ("h", "/part/k"), ("web.s3.test", "/k")] {
         let asked = [
             of(PAGE, "PUT").as_slice(),
             &[("access-control-request-headers", "X-Amz-Date, x-amz-acl")],
         ]
         .concat();
-        let answer = preflight(&stage, host, path, &asked).await;
+        let answer = preflight(&fixture, host, path, &asked).await;
         assert_eq!((answer.status, answer.text().as_str()), (200, ""), "{host}{path}");
         for (name, value) in [
             ("access-control-allow-origin", PAGE),
@@ -145,17 +149,17 @@ async fn a_preflight_without_a_signature_gets_the_stores_rules() {
         }
         assert!(answer.headers.contains_key("x-amz-request-id"));
     }
-    let anyone = preflight(&stage, "h", "/web/k", &of("https://other.test", "GET")).await;
+    let anyone = preflight(&fixture, "h", "/web/k", &of("https://other.test", "GET")).await;
     assert_eq!((anyone.status, anyone.headers["access-control-allow-origin"].as_str()), (200, "*"));
 }
 
 #[tokio::test]
 async fn a_preflight_that_no_rule_allows_or_that_is_none_is_refused() {
-    let (with, _store) = stage(Some(vec![rule(PAGE, "PUT")])).await;
-    let (without, _store) = stage(None).await;
+    let (with, _store) = start_fixture(Some(vec![rule(PAGE, "PUT")])).await;
+    let (without, _store) = start_fixture(None).await;
     let header =
         [of(PAGE, "PUT").as_slice(), &[("access-control-request-headers", "range")]].concat();
-    for (stage, path, headers, status, code) in [
+    for (fixture, path, headers, status, code) in [
         (&with, "/web/k", &of("https://other.test", "PUT")[..], 403, "AccessForbidden"),
         (&with, "/web/k", &of(PAGE, "GET"), 403, "AccessForbidden"),
         (&with, "/web/k", &header, 403, "AccessForbidden"),
@@ -168,7 +172,7 @@ async fn a_preflight_that_no_rule_allows_or_that_is_none_is_refused() {
         (&with, "/data/k", &of(PAGE, "PUT"), 403, "AccessForbidden"),
         (&without, "/web/k", &of(PAGE, "PUT"), 403, "AccessForbidden"),
     ] {
-        let answer = preflight(stage, "h", path, headers).await;
+        let answer = preflight(fixture, "h", path, headers).await;
         assert_eq!(answer.error(), (status, code.to_owned()), "{path} {headers:?}");
         assert!(!answer.headers.contains_key("access-control-allow-origin"), "{path} {headers:?}");
     }
@@ -176,7 +180,7 @@ async fn a_preflight_that_no_rule_allows_or_that_is_none_is_refused() {
 
 #[tokio::test]
 async fn answers_and_errors_alike_say_which_page_may_read_them() {
-    let (stage, store) = stage(Some(vec![rule(PAGE, "GET")])).await;
+    let (fixture, store) = start_fixture(Some(vec![rule(PAGE, "GET")])).await;
     let allowed = |answer: &Answer| answer.headers.get("access-control-allow-origin").cloned();
     let get = |path: &str| Request::new("GET", path);
     for (request, status, wanted) in [
@@ -189,7 +193,7 @@ async fn answers_and_errors_alike_say_which_page_may_read_them() {
         (get("/data/none").header("origin", PAGE), 404, None),
         (get("/unknown/k").header("origin", PAGE), 404, None),
     ] {
-        let answer = stage.send(&request, b"").await;
+        let answer = fixture.send(&request, b"").await;
         assert_eq!(
             (answer.status, allowed(&answer).as_deref()),
             (status, wanted),
@@ -199,7 +203,7 @@ async fn answers_and_errors_alike_say_which_page_may_read_them() {
         );
     }
     let before = store.asked.load(Ordering::SeqCst);
-    assert_eq!(allowed(&stage.get("/web/k").await), None);
+    assert_eq!(allowed(&fixture.get("/web/k").await), None);
     assert_eq!(
         store.asked.load(Ordering::SeqCst),
         before,
@@ -209,9 +213,9 @@ async fn answers_and_errors_alike_say_which_page_may_read_them() {
 
 #[tokio::test]
 async fn cors_rules_are_fetched_once_and_a_change_counts_at_once() {
-    let (stage, store) = stage(Some(vec![rule(PAGE, "PUT")])).await;
+    let (fixture, store) = start_fixture(Some(vec![rule(PAGE, "PUT")])).await;
     let asked = of(PAGE, "PUT");
-    let all = (0..20).map(|_| preflight(&stage, "h", "/web/k", &asked));
+    let all = (0..20).map(|_| preflight(&fixture, "h", "/web/k", &asked));
     assert!(futures::future::join_all(all).await.iter().all(|answer| answer.status == 200));
     assert_eq!(store.asked.load(Ordering::SeqCst), 1);
 
@@ -219,26 +223,26 @@ async fn cors_rules_are_fetched_once_and_a_change_counts_at_once() {
     let put = Request::new("PUT", "/web")
         .query("cors=")
         .header("content-length", &document.len().to_string());
-    assert_eq!(stage.send(&put, document.as_bytes()).await.status, 200);
-    assert_eq!(preflight(&stage, "h", "/web/k", &asked).await.status, 403);
-    assert_eq!(preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await.status, 200);
+    assert_eq!(fixture.send(&put, document.as_bytes()).await.status, 200);
+    assert_eq!(preflight(&fixture, "h", "/web/k", &asked).await.status, 403);
+    assert_eq!(preflight(&fixture, "h", "/web/k", &of(PAGE, "GET")).await.status, 200);
 }
 
 /// Other answers lack nothing but their CORS headers.
 #[tokio::test]
 async fn a_store_without_an_answer_fails_preflights_and_no_requests() {
-    let (stage, store) = stage(Some(vec![rule("*", "GET")])).await;
+    let (fixture, store) = start_fixture(Some(vec![rule("*", "GET")])).await;
     store.broken.store(true, Ordering::SeqCst);
-    let answer = preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await;
+    let answer = preflight(&fixture, "h", "/web/k", &of(PAGE, "GET")).await;
     assert_eq!(
         (answer.error(), answer.headers["retry-after"].as_str()),
         ((503, "ServiceUnavailable".to_owned()), "1")
     );
-    let got = stage.send(&Request::new("GET", "/web/k").header("origin", PAGE), b"").await;
+    let got = fixture.send(&Request::new("GET", "/web/k").header("origin", PAGE), b"").await;
     assert_eq!((got.status, got.text().as_str()), (200, "hello"));
     store.broken.store(false, Ordering::SeqCst);
     assert_eq!(
-        preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await.status,
+        preflight(&fixture, "h", "/web/k", &of(PAGE, "GET")).await.status,
         200,
         "a failure is not remembered"
     );
@@ -248,20 +252,19 @@ async fn a_store_without_an_answer_fails_preflights_and_no_requests() {
 /// answers.
 #[tokio::test]
 async fn a_stranger_holds_a_share_of_the_lookups_and_not_for_long() {
-    let (stage, _store) = stage(Some(vec![rule(PAGE, "GET")])).await;
+    let (fixture, _store) = start_fixture(Some(vec![rule(PAGE, "GET")])).await;
     let held = Request::new("GET", "/web/k").header("origin", PAGE);
     let paths: Vec<String> = (0..8).map(|number| format!("/silent{number}/k")).collect();
     let asked = of(PAGE, "GET");
-    let preflights = paths.iter().map(|path| preflight(&stage, "h", path, &asked));
+    let preflights = paths.iter().map(|path| preflight(&fixture, "h", path, &asked));
     let mut strangers = Box::pin(futures::future::join_all(preflights));
     let known = async {
         until(|| {
-            let text =
-                prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+            let text = fixture.metrics_text();
             text.contains("verbs3_gateway_denied_total{reason=\"cors_lookups\"} 6")
         })
         .await;
-        let answer = stage.send(&held, b"").await;
+        let answer = fixture.send(&held, b"").await;
         assert_eq!(
             (answer.status, answer.headers["access-control-allow-origin"].as_str()),
             (200, PAGE)
@@ -296,17 +299,17 @@ fn page_get(key: &str, path: &str) -> Request {
 /// Names that a caller made up cost the store a question each, and others their headers.
 #[tokio::test]
 async fn a_bucket_without_rights_is_not_looked_up() {
-    let change = |setup: &mut Setup| setup.identities = two_tenants();
-    let (stage, store) = stage_with(Some(vec![rule(PAGE, "GET")]), change).await;
+    let change = |setup: &mut GatewaySetup| setup.identities = two_tenants();
+    let (fixture, store) = start_fixture_with(Some(vec![rule(PAGE, "GET")]), change).await;
     let allowed = |answer: &Answer| answer.headers.get("access-control-allow-origin").cloned();
     let refused = page_get("AKMODEST", "/part/k");
-    let answer = stage.send(&refused, b"").await;
+    let answer = fixture.send(&refused, b"").await;
     assert_eq!((answer.status, allowed(&answer)), (403, None));
     assert_eq!(store.asked.load(Ordering::SeqCst), 0);
     // Its own bucket is looked up. What is known by that is no secret: `part` lies in it.
-    let answer = stage.send(&page_get("AKMODEST", "/web/k"), b"").await;
+    let answer = fixture.send(&page_get("AKMODEST", "/web/k"), b"").await;
     assert_eq!((answer.status, allowed(&answer).as_deref()), (200, Some(PAGE)));
-    let answer = stage.send(&refused, b"").await;
+    let answer = fixture.send(&refused, b"").await;
     assert_eq!((answer.status, allowed(&answer).as_deref()), (403, Some(PAGE)));
     assert_eq!(store.asked.load(Ordering::SeqCst), 1);
 }
@@ -314,20 +317,22 @@ async fn a_bucket_without_rights_is_not_looked_up() {
 /// One tenant held all places for look-ups, and others' answers went without CORS headers.
 #[tokio::test]
 async fn a_tenant_leaves_places_for_lookups_to_others() {
-    let change = |setup: &mut Setup| {
+    let change = |setup: &mut GatewaySetup| {
         setup.identities = two_tenants();
         setup.settings.limits.cors_lookups_max = 4;
         setup.settings.limits.tenant_reserve_percent = 25;
         setup.settings.timeouts.cors_lookup = TimePeriod(Duration::from_secs(60));
     };
-    let (stage, store) = stage_with(Some(vec![rule(PAGE, "GET")]), change).await;
+    let (fixture, store) = start_fixture_with(Some(vec![rule(PAGE, "GET")]), change).await;
     let requests: Vec<Request> =
         (0..8).map(|number| page_get("AKGREEDY", &format!("/silent{number}/k"))).collect();
-    let greedy = futures::future::join_all(requests.iter().map(|request| stage.send(request, b"")));
+    let greedy =
+        futures::future::join_all(requests.iter().map(|request| fixture.send(request, b"")));
     let modest = async {
         let held = "verbs3_tenant_held{resource=\"cors_lookups\",tenant=\"AKGREEDY\"} 3\n";
-        until(|| metrics(&stage).contains(held) && store.asked.load(Ordering::SeqCst) == 3).await;
-        let answer = stage.send(&page_get("AKMODEST", "/web/k"), b"").await;
+        until(|| fixture.metrics_text().contains(held) && store.asked.load(Ordering::SeqCst) == 3)
+            .await;
+        let answer = fixture.send(&page_get("AKMODEST", "/web/k"), b"").await;
         assert_eq!(
             (answer.status, answer.headers["access-control-allow-origin"].as_str()),
             (200, PAGE)

@@ -6,8 +6,8 @@ use sha2::Sha256;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
+use crate::gateway_fixture::{Answer, GatewayFixture, until};
 use crate::signing::{ACCESS_KEY, REGION, SECRET_KEY};
-use crate::stage::{Answer, Stage, until};
 use verbs3_settings::ByteSize;
 
 fn hmac(key: &[u8], text: &str) -> Vec<u8> {
@@ -52,35 +52,34 @@ fn form(key: &str, file: &str) -> String {
     )
 }
 
-fn head(stage: &Stage, bucket: &str, length: usize) -> String {
+fn head(fixture: &GatewayFixture, bucket: &str, length: usize) -> String {
     format!(
         "POST /{bucket} HTTP/1.1\r\nhost: {}\r\ncontent-type: multipart/form-data; \
         boundary=X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n",
-        stage.host()
+        fixture.host()
     )
 }
 
-async fn post(stage: &Stage, bucket: &str, document: &str) -> Answer {
-    stage.exchange(&head(stage, bucket, document.len()), document.as_bytes()).await
+async fn post(fixture: &GatewayFixture, bucket: &str, document: &str) -> Answer {
+    fixture.exchange(&head(fixture, bucket, document.len()), document.as_bytes()).await
 }
 
 #[tokio::test]
 async fn a_form_is_announced_and_counted_as_a_write_of_its_key() {
-    let stage = Stage::start().await;
-    let answer = post(&stage, "sets", &form("in/${filename}", "bytes")).await;
+    let fixture = GatewayFixture::start().await;
+    let answer = post(&fixture, "sets", &form("in/${filename}", "bytes")).await;
     assert_eq!(
         (answer.status, answer.headers["location"].as_str()),
-        (204, format!("http://{}/sets/in/f.txt", stage.host()).as_str())
+        (204, format!("http://{}/sets/in/f.txt", fixture.host()).as_str())
     );
-    assert!(stage.visible("store", "team/a/in/f.txt").await, "the mount's prefix");
+    assert!(fixture.visible("store", "team/a/in/f.txt").await, "the mount's prefix");
     assert_eq!(
-        stage.told(),
+        fixture.told(),
         ["announce team/a/in/f.txt visible=false", "report team/a/in/f.txt Done"]
     );
-    assert_eq!(stage.get("/sets/in/f.txt").await.body, b"bytes");
+    assert_eq!(fixture.get("/sets/in/f.txt").await.body, b"bytes");
     until(|| {
-        let text =
-            prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+        let text = fixture.metrics_text();
         text.contains("verbs3_gateway_requests_total{op=\"PostObject\",status=\"2xx\"} 1")
             && text.contains("verbs3_gateway_form_bytes 0")
     })
@@ -89,79 +88,73 @@ async fn a_form_is_announced_and_counted_as_a_write_of_its_key() {
 
 #[tokio::test]
 async fn what_a_put_may_not_do_a_form_may_not_either() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     assert_eq!(
-        post(&stage, "frozen", &form("k", "v")).await.error(),
+        post(&fixture, "frozen", &form("k", "v")).await.error(),
         (403, "AccessDenied".to_owned())
     );
     assert_eq!(
-        post(&stage, "nowhere", &form("k", "v")).await.error(),
+        post(&fixture, "nowhere", &form("k", "v")).await.error(),
         (404, "NoSuchBucket".to_owned())
     );
     assert_eq!(
-        post(&stage, "data/k", &form("k", "v")).await.error(),
+        post(&fixture, "data/k", &form("k", "v")).await.error(),
         (405, "MethodNotAllowed".to_owned())
     );
-    stage.homes.refuse_announce.store(true, std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(post(&stage, "data", &form("k", "v")).await.status, 503);
-    assert!(!stage.visible("data", "k").await);
+    fixture.homes.refuse_announce.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(post(&fixture, "data", &form("k", "v")).await.status, 503);
+    assert!(!fixture.visible("data", "k").await);
 }
 
 #[tokio::test]
 async fn headers_around_a_form_are_not_obeyed() {
-    let stage = Stage::start().await;
-    stage.put("/data/secret", b"hush").await;
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/secret", b"hush").await;
     let document = form("k", "v");
     let slipped =
         "x-amz-copy-source: data/secret\r\nx-amz-object-lock-legal-hold: ON\r\ncontent-type";
-    let head = head(&stage, "data", document.len()).replacen("content-type", slipped, 1);
-    assert_eq!(stage.exchange(&head, document.as_bytes()).await.status, 204);
-    assert_eq!(stage.get("/data/k").await.body, b"v");
+    let head = head(&fixture, "data", document.len()).replacen("content-type", slipped, 1);
+    assert_eq!(fixture.exchange(&head, document.as_bytes()).await.status, 204);
+    assert_eq!(fixture.get("/data/k").await.body, b"v");
 }
 
 #[tokio::test]
 async fn forms_share_a_bound_and_give_their_memory_back() {
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.limits.form_max = ByteSize(1_000_000);
         setup.settings.limits.forms_max = ByteSize(1_400_000);
     })
     .await;
     let whole = form("k", &"v".repeat(1_000_000));
     assert_eq!(
-        post(&stage, "data", &form("k", &"v".repeat(1_000_001))).await.error(),
+        post(&fixture, "data", &form("k", &"v".repeat(1_000_001))).await.error(),
         (400, "EntityTooLarge".to_owned())
     );
     assert_eq!(
-        post(&stage, "data", &"v".repeat(4_000_000)).await.error(),
+        post(&fixture, "data", &"v".repeat(4_000_000)).await.error(),
         (400, "EntityTooLarge".to_owned())
     );
-    let metrics =
-        || prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
-    let held = || {
-        let shown = metrics();
-        let line = shown.lines().find(|line| line.starts_with("verbs3_gateway_form_bytes "));
-        line.unwrap().rsplit(' ').next().unwrap().parse::<usize>().unwrap()
-    };
+    let held = || fixture.gateway_metric("form_bytes") as usize;
     // Announced bytes hold nothing, so two that stop early leave room for a third.
     let mut slow = Vec::new();
     for sent in [5_000, 5_000, 900_000, 900_000] {
         use tokio::io::AsyncWriteExt;
         let before = held();
-        let mut socket = tokio::net::TcpStream::connect(stage.address).await.unwrap();
-        socket.write_all(head(&stage, "data", whole.len()).as_bytes()).await.unwrap();
+        let mut socket = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
+        socket.write_all(head(&fixture, "data", whole.len()).as_bytes()).await.unwrap();
         // With its fields: what nobody has signed holds no memory.
         socket.write_all(&whole.as_bytes()[..sent]).await.unwrap();
         until(|| held() >= before + sent).await;
         assert!(held() <= before + sent.max(512 * 1024) * 2, "{} for {sent}", held() - before);
         if slow.len() == 1 {
-            assert_eq!(post(&stage, "data", &whole).await.status, 204);
+            assert_eq!(post(&fixture, "data", &whole).await.status, 204);
         }
         slow.push(socket);
     }
-    assert_eq!(post(&stage, "data", &whole).await.error(), (503, "SlowDown".to_owned()));
+    assert_eq!(post(&fixture, "data", &whole).await.error(), (503, "SlowDown".to_owned()));
     drop(slow);
     until(|| held() == 0).await;
-    assert_eq!(post(&stage, "data", &whole).await.status, 204);
+    assert_eq!(post(&fixture, "data", &whole).await.status, 204);
 }
 
 #[tokio::test]
@@ -179,20 +172,20 @@ async fn version_2_signatures_are_refused_unless_they_are_asked_for() {
             ),
         ]
     };
-    let stage = Stage::start().await;
-    for head in heads(&stage.host()) {
-        let answer = stage.exchange(&head, b"").await;
+    let fixture = GatewayFixture::start().await;
+    for head in heads(&fixture.host()) {
+        let answer = fixture.exchange(&head, b"").await;
         assert_eq!(answer.error(), (400, "InvalidRequest".to_owned()));
         assert!(answer.text().contains("Please use AWS4-HMAC-SHA256"), "{}", answer.text());
     }
-    let stage = Stage::start_with(|setup| setup.settings.sigv2 = true).await;
-    let [by_url, by_header] = heads(&stage.host());
+    let fixture = GatewayFixture::start_with(|setup| setup.settings.sigv2 = true).await;
+    let [by_url, by_header] = heads(&fixture.host());
     assert_eq!(
-        stage.exchange(&by_url, b"").await.error(),
+        fixture.exchange(&by_url, b"").await.error(),
         (403, "SignatureDoesNotMatch".to_owned())
     );
     assert_eq!(
-        stage.exchange(&by_header, b"").await.error(),
+        fixture.exchange(&by_header, b"").await.error(),
         (403, "RequestTimeTooSkewed".to_owned())
     );
 }

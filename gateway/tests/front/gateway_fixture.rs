@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use prometheus::Registry;
+use prometheus::{Registry, TextEncoder};
 use s3s::dto::{CreateBucketInput, HeadObjectInput};
 use s3s::{S3, S3Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use verbs3_admin::AdminLimits;
+use tokio_util::sync::CancellationToken;
+use verbs3_admin::{AdminEndpoints, AdminLimits, AdminMetrics, ReadinessCheck, ReadinessList};
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{AttributeFreshness, MountTable, MountedBucket, WriteCoherence};
 use verbs3_gateway::{
@@ -23,6 +24,7 @@ use verbs3_gateway::{
     NoticeRoute, PopulateTier, PreloadJobs, TlsFiles, WriteAnnouncement,
 };
 use verbs3_protocol::{ListedEntry, ObjectVolume, TenantTag, WriteOutcome};
+use verbs3_tests::metrics::Metrics;
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsSettings};
 
@@ -133,10 +135,9 @@ pub async fn visible(store: &LocalStore, bucket: &str, key: &str) -> bool {
     store.head_object(s3_request(input)).await.is_ok()
 }
 
-/// How a stage differs from the usual.
-pub struct Setup {
+/// How a fixture differs from the usual.
+pub struct GatewaySetup {
     pub settings: GatewaySettings,
-    pub admin: AdminLimits,
     pub preload: Option<Arc<dyn PreloadJobs>>,
     pub identities: Arc<IdentityStore>,
     pub tls: Option<TlsFiles>,
@@ -149,7 +150,7 @@ pub struct Setup {
     pub populate: Option<Arc<dyn PopulateTier>>,
 }
 
-pub struct Stage {
+pub struct GatewayFixture {
     pub address: SocketAddr,
     /// The same service, whose connections have threads of their own.
     pub on_threads: SocketAddr,
@@ -194,12 +195,12 @@ pub fn mount(name: &str, ufs: Ufs, bucket: &str, prefix: &str) -> MountedBucket 
     }
 }
 
-impl Stage {
+impl GatewayFixture {
     pub async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
 
-    pub async fn start_with(change: impl FnOnce(&mut Setup)) -> Self {
+    pub async fn start_with(change: impl FnOnce(&mut GatewaySetup)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = LocalStore::open_store(LocalOptions::new(folder.path())).unwrap();
         for bucket in ["data", "store", "loose", "apart"] {
@@ -207,9 +208,8 @@ impl Stage {
                 CreateBucketInput { bucket: bucket.to_owned(), ..CreateBucketInput::default() };
             store.create_bucket(s3_request(input)).await.unwrap();
         }
-        let mut setup = Setup {
+        let mut setup = GatewaySetup {
             settings: GatewaySettings::default(),
-            admin: AdminLimits::default(),
             preload: None,
             identities: IdentityStore::with_single(ACCESS_KEY, SECRET_KEY),
             tls: None,
@@ -255,7 +255,6 @@ impl Stage {
                 mounts,
                 identities: setup.identities,
                 preload: setup.preload,
-                admin_limits: setup.admin,
                 registry: &registry,
             },
             homes.clone(),
@@ -284,6 +283,23 @@ impl Stage {
             _folder: folder,
             _threads: threads,
         }
+    }
+
+    /// Serves the admin endpoints until the test ends, with `checks` besides the gateway's own.
+    pub async fn serve_admin(
+        &self,
+        limits: AdminLimits,
+        checks: Vec<ReadinessCheck>,
+    ) -> SocketAddr {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let readiness = ReadinessList::with_checks(checks);
+        readiness.add_checks(self.gateway.start_readiness());
+        let (registry, stop) = (self.registry.clone(), CancellationToken::new());
+        let metrics = Arc::new(AdminMetrics::new(&registry).unwrap());
+        let endpoints = AdminEndpoints { registry, readiness, stop, limits, metrics };
+        tokio::spawn(endpoints.serve_endpoints(socket));
+        address
     }
 
     pub fn host(&self) -> String {
@@ -318,6 +334,21 @@ impl Stage {
         // A refusal may come, and the connection close, before all is sent.
         let _ = socket.write_all(body).await;
         Answer::read(socket).await
+    }
+
+    /// What `/metrics` would answer.
+    pub fn metrics_text(&self) -> String {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap()
+    }
+
+    /// The same as numbers.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::parse(&self.metrics_text())
+    }
+
+    /// One of `verbs3_gateway_…`, which has to be shown.
+    pub fn gateway_metric(&self, name: &str) -> f64 {
+        self.metrics().sum_shown(&format!("verbs3_gateway_{name}"), &[]).unwrap()
     }
 
     pub fn told(&self) -> Vec<String> {

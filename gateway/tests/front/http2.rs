@@ -9,13 +9,13 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
+use crate::gateway_fixture::{GatewayFixture, until};
 use crate::signing::Request;
-use crate::stage::{Stage, until};
 use verbs3_settings::{ByteSize, TimePeriod};
 
 /// One connection; `window` is what each answer may send before it is read.
-async fn connect(stage: &Stage, window: u32) -> SendRequest<Empty<Bytes>> {
-    let socket = TcpStream::connect(stage.address).await.unwrap();
+async fn connect(fixture: &GatewayFixture, window: u32) -> SendRequest<Empty<Bytes>> {
+    let socket = TcpStream::connect(fixture.address).await.unwrap();
     let mut builder = Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(window);
     let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.unwrap();
@@ -24,14 +24,14 @@ async fn connect(stage: &Stage, window: u32) -> SendRequest<Empty<Bytes>> {
 }
 
 async fn ask(
-    stage: &Stage,
+    fixture: &GatewayFixture,
     sender: &mut SendRequest<Empty<Bytes>>,
     request: Request,
 ) -> Response<Incoming> {
-    let (head, _) = request.signed(&stage.host());
+    let (head, _) = request.signed(&fixture.host());
     let mut asked = http::Request::builder().method(request.method).uri(format!(
         "http://{}{}?{}",
-        stage.host(),
+        fixture.host(),
         request.path,
         request.query
     ));
@@ -45,9 +45,9 @@ async fn ask(
 
 #[tokio::test]
 async fn answers_that_have_no_body_have_none() {
-    let stage = Stage::start().await;
-    stage.put("/data/x", b"hello").await;
-    let mut sender = connect(&stage, 1 << 20).await;
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/x", b"hello").await;
+    let mut sender = connect(&fixture, 1 << 20).await;
     let etag = "\"5d41402abc4b2a76b9719d911017c592\"";
     for (request, status, length) in [
         (Request::new("HEAD", "/data/absent"), StatusCode::NOT_FOUND, None),
@@ -61,7 +61,7 @@ async fn answers_that_have_no_body_have_none() {
         ),
         (Request::new("DELETE", "/data/x"), StatusCode::NO_CONTENT, None),
     ] {
-        let answer = ask(&stage, &mut sender, request).await;
+        let answer = ask(&fixture, &mut sender, request).await;
         assert_eq!(answer.status(), status);
         let text = answer.headers().get("content-length").map(|value| value.to_str().unwrap());
         assert!(text == length || (length.is_none() && text == Some("0")), "{status}: {text:?}");
@@ -71,17 +71,17 @@ async fn answers_that_have_no_body_have_none() {
 
 #[tokio::test]
 async fn a_host_besides_the_authority_is_refused() {
-    let stage = Stage::start().await;
-    stage.put("/data/x", b"hello").await;
-    let mut sender = connect(&stage, 1 << 20).await;
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/x", b"hello").await;
+    let mut sender = connect(&fixture, 1 << 20).await;
     // Signed for one host and sent to another: which of the two the signature is held against must
     // not matter.
     for (host, status) in [
-        (stage.host(), StatusCode::OK),
+        (fixture.host(), StatusCode::OK),
         ("data.s3.example.com".to_owned(), StatusCode::BAD_REQUEST),
     ] {
         let (head, _) = Request::new("GET", "/data/x").signed(&host);
-        let mut asked = http::Request::builder().uri(format!("http://{}/data/x", stage.host()));
+        let mut asked = http::Request::builder().uri(format!("http://{}/data/x", fixture.host()));
         for (name, value) in head.lines().skip(1).filter_map(|line| line.split_once(':')) {
             if name != "connection" {
                 asked = asked.header(name, value.trim());
@@ -92,37 +92,34 @@ async fn a_host_besides_the_authority_is_refused() {
     }
 }
 
-fn gauge(stage: &Stage, name: &str) -> f64 {
-    let families = stage.registry.gather();
-    let family =
-        families.iter().find(|family| family.name() == format!("verbs3_gateway_{name}")).unwrap();
-    let metric = &family.get_metric()[0];
-    metric.get_gauge().get_value() + metric.get_counter().get_value()
-}
-
 #[tokio::test]
 async fn a_client_that_grants_no_window_is_cut_and_holds_nothing() {
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.timeouts.write_stall = TimePeriod(Duration::from_secs(3))
     })
     .await;
-    stage.put("/data/x", &vec![7; 4 << 20]).await;
-    let mut sender = connect(&stage, 1000).await;
-    let unread = ask(&stage, &mut sender, Request::new("GET", "/data/x")).await;
+    fixture.put("/data/x", &vec![7; 4 << 20]).await;
+    let mut sender = connect(&fixture, 1000).await;
+    let unread = ask(&fixture, &mut sender, Request::new("GET", "/data/x")).await;
     assert_eq!(unread.status(), StatusCode::OK);
-    assert!(gauge(&stage, "requests_in_flight") > 0.5);
-    until(|| gauge(&stage, "connections_stalled_total") > 0.5).await;
-    until(|| gauge(&stage, "requests_in_flight") < 0.5 && gauge(&stage, "connections") < 0.5).await;
+    assert!(fixture.gateway_metric("requests_in_flight") > 0.5);
+    until(|| fixture.gateway_metric("connections_stalled_total") > 0.5).await;
+    until(|| {
+        fixture.gateway_metric("requests_in_flight") < 0.5
+            && fixture.gateway_metric("connections") < 0.5
+    })
+    .await;
     assert!(unread.into_body().collect().await.is_err());
 }
 
 #[tokio::test]
 async fn answers_in_memory_hold_no_admission_while_their_client_waits() {
-    let stage = Stage::start_with(|setup| setup.settings.limits.requests_in_flight_max = 1).await;
-    let mut sender = connect(&stage, 0).await;
-    let unread = ask(&stage, &mut sender, Request::new("GET", "/data/absent")).await;
+    let fixture =
+        GatewayFixture::start_with(|setup| setup.settings.limits.requests_in_flight_max = 1).await;
+    let mut sender = connect(&fixture, 0).await;
+    let unread = ask(&fixture, &mut sender, Request::new("GET", "/data/absent")).await;
     assert_eq!(unread.status(), StatusCode::NOT_FOUND);
-    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+    assert_eq!(fixture.put("/data/x", b"hello").await.status, 200);
     drop(unread);
 }
 
@@ -130,40 +127,43 @@ async fn answers_in_memory_hold_no_admission_while_their_client_waits() {
 /// window never empties.
 #[tokio::test]
 async fn an_answer_is_under_way_until_its_queue_is_empty() {
-    let stage = Stage::start().await;
-    stage.put("/data/x", &vec![7; 100_000]).await;
-    let mut sender = connect(&stage, 1000).await;
-    let unread = ask(&stage, &mut sender, Request::new("GET", "/data/x")).await;
-    until(|| gauge(&stage, "http2_queued_bytes") > 90_000.0).await;
-    assert!(gauge(&stage, "requests_in_flight") > 0.5);
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/x", &vec![7; 100_000]).await;
+    let mut sender = connect(&fixture, 1000).await;
+    let unread = ask(&fixture, &mut sender, Request::new("GET", "/data/x")).await;
+    until(|| fixture.gateway_metric("http2_queued_bytes") > 90_000.0).await;
+    assert!(fixture.gateway_metric("requests_in_flight") > 0.5);
     assert_eq!(unread.into_body().collect().await.unwrap().to_bytes().len(), 100_000);
     until(|| {
-        gauge(&stage, "requests_in_flight") < 0.5 && gauge(&stage, "http2_queued_bytes") < 0.5
+        fixture.gateway_metric("requests_in_flight") < 0.5
+            && fixture.gateway_metric("http2_queued_bytes") < 0.5
     })
     .await;
 }
 
 #[tokio::test]
 async fn small_answers_that_nobody_takes_are_bounded() {
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.limits.requests_in_flight_max = 2;
         setup.settings.limits.http2_answers_max = ByteSize(1024);
     })
     .await;
-    let mut sender = connect(&stage, 0).await;
+    let mut sender = connect(&fixture, 0).await;
     let mut unread = Vec::new();
     for _ in 0..3 {
-        unread.push(ask(&stage, &mut sender, Request::new("GET", "/data/absent")).await);
+        unread.push(ask(&fixture, &mut sender, Request::new("GET", "/data/absent")).await);
     }
     assert!(unread.iter().all(|answer| answer.status() == StatusCode::NOT_FOUND));
     assert!(
-        gauge(&stage, "http2_answer_bytes") > 1023.0 && gauge(&stage, "requests_in_flight") > 1.5
+        fixture.gateway_metric("http2_answer_bytes") > 1023.0
+            && fixture.gateway_metric("requests_in_flight") > 1.5
     );
-    assert_eq!(stage.put("/data/x", b"hello").await.error(), (503, "SlowDown".to_owned()));
+    assert_eq!(fixture.put("/data/x", b"hello").await.error(), (503, "SlowDown".to_owned()));
     drop((unread, sender));
     until(|| {
-        gauge(&stage, "requests_in_flight") < 0.5 && gauge(&stage, "http2_answer_bytes") < 0.5
+        fixture.gateway_metric("requests_in_flight") < 0.5
+            && fixture.gateway_metric("http2_answer_bytes") < 0.5
     })
     .await;
-    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+    assert_eq!(fixture.put("/data/x", b"hello").await.status, 200);
 }

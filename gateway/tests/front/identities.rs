@@ -7,15 +7,15 @@ use std::path::Path;
 use time::Duration;
 use verbs3_gateway::auth::IdentityStore;
 
+use crate::gateway_fixture::{GatewayFixture, GatewaySetup};
 use crate::signing::{ACCESS_KEY, Request};
-use crate::stage::{Setup, Stage};
 
 #[tokio::test]
 async fn bad_signatures_get_s3s_codes() {
-    let stage = Stage::start().await;
-    stage.put("/data/x", b"hello").await;
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/x", b"hello").await;
     let get = || Request::new("GET", "/data/x");
-    let send = async |request: Request| stage.send(&request, b"").await.error();
+    let send = async |request: Request| fixture.send(&request, b"").await.error();
     assert_eq!(
         send(get().by(ACCESS_KEY, "wrong")).await,
         (403, "SignatureDoesNotMatch".to_owned())
@@ -24,23 +24,23 @@ async fn bad_signatures_get_s3s_codes() {
     let mut early = get();
     early.time -= Duration::minutes(20);
     assert_eq!(send(early).await, (403, "RequestTimeTooSkewed".to_owned()));
-    let host = stage.host();
+    let host = fixture.host();
     let anonymous = format!("GET /data/x HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
-    assert_eq!(stage.exchange(&anonymous, b"").await.error(), (403, "AccessDenied".to_owned()));
+    assert_eq!(fixture.exchange(&anonymous, b"").await.error(), (403, "AccessDenied".to_owned()));
 }
 
 #[tokio::test]
 async fn presigned_urls_work_until_they_expire() {
-    let stage = Stage::start().await;
-    stage.put("/data/x", b"hello").await;
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/x", b"hello").await;
     let mut request = Request::new("GET", "/data/x");
-    let answer = stage.exchange(&request.presigned(&stage.host(), 60), b"").await;
+    let answer = fixture.exchange(&request.presigned(&fixture.host(), 60), b"").await;
     assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
     request.time -= Duration::minutes(2);
-    let answer = stage.exchange(&request.presigned(&stage.host(), 60), b"").await;
+    let answer = fixture.exchange(&request.presigned(&fixture.host(), 60), b"").await;
     assert_eq!(answer.error(), (403, "AccessDenied".to_owned()));
     request.secret_key = "wrong".to_owned();
-    let answer = stage.exchange(&request.presigned(&stage.host(), 3600), b"").await;
+    let answer = fixture.exchange(&request.presigned(&fixture.host(), 3600), b"").await;
     assert_eq!(answer.error(), (403, "SignatureDoesNotMatch".to_owned()));
 }
 
@@ -53,7 +53,7 @@ pub fn rules(path: &Path, allow: &str) {
     fs::write(path, format!("{owner}{other}")).unwrap();
 }
 
-fn file(path: &Path) -> impl FnOnce(&mut Setup) + use<> {
+fn file(path: &Path) -> impl FnOnce(&mut GatewaySetup) + use<> {
     let identities = IdentityStore::load_file(path).unwrap();
     move |setup| setup.identities = identities
 }
@@ -71,9 +71,9 @@ async fn an_identity_may_do_what_its_rules_say_and_no_more() {
         "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"read\", \"write\", \"list\", \"delete\"]\n\
          [[identity.allow]]\nmount = \"data\"\nprefix = \"shared/\"\nrights = [\"read\"]\n",
     );
-    let stage = Stage::start_with(file(&path)).await;
+    let fixture = GatewayFixture::start_with(file(&path)).await;
     for key in ["mine/x", "shared/x", "secret/x"] {
-        assert_eq!(stage.put(&format!("/data/{key}"), b"hello").await.status, 200);
+        assert_eq!(fixture.put(&format!("/data/{key}"), b"hello").await.status, 200);
     }
     let put = |path: &str| other(Request::new("PUT", path).header("content-length", "0"));
     let copy = |path: &str, source: &str| put(path).header("x-amz-copy-source", source);
@@ -97,7 +97,7 @@ async fn an_identity_may_do_what_its_rules_say_and_no_more() {
         (other(Request::new("HEAD", "/sets")), 403),
         (other(Request::new("GET", "/data").query("policy=")), 403),
     ] {
-        let answer = stage.send(&request, b"").await;
+        let answer = fixture.send(&request, b"").await;
         assert_eq!(
             answer.status,
             status,
@@ -108,7 +108,7 @@ async fn an_identity_may_do_what_its_rules_say_and_no_more() {
             answer.text()
         );
     }
-    let text = stage.send(&other(Request::new("GET", "/")), b"").await.text();
+    let text = fixture.send(&other(Request::new("GET", "/")), b"").await.text();
     assert!(text.contains("<Name>data</Name>") && !text.contains("<Name>sets</Name>"), "{text}");
 }
 
@@ -120,20 +120,20 @@ async fn a_batch_deletes_the_allowed_keys_and_names_the_others() {
         &path,
         "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"delete\"]\n",
     );
-    let stage = Stage::start_with(file(&path)).await;
-    stage.put("/data/mine/x", b"hello").await;
-    stage.put("/data/secret/x", b"hello").await;
+    let fixture = GatewayFixture::start_with(file(&path)).await;
+    fixture.put("/data/mine/x", b"hello").await;
+    fixture.put("/data/secret/x", b"hello").await;
     let document =
         b"<Delete><Object><Key>mine/x</Key></Object><Object><Key>secret/x</Key></Object></Delete>";
     let batch = Request::new("POST", "/data")
         .query("delete=")
         .header("content-length", &document.len().to_string());
-    let answer = stage.send(&other(batch), document).await;
+    let answer = fixture.send(&other(batch), document).await;
     assert_eq!(answer.status, 200);
     let text = answer.text();
     assert!(text.contains("<Deleted><Key>mine/x</Key>"), "{text}");
     assert!(text.contains("<Code>AccessDenied</Code><Key>secret/x</Key>"), "{text}");
-    assert!(!stage.visible("data", "mine/x").await && stage.visible("data", "secret/x").await);
+    assert!(!fixture.visible("data", "mine/x").await && fixture.visible("data", "secret/x").await);
 }
 
 #[tokio::test]
@@ -141,13 +141,13 @@ async fn a_changed_file_is_in_force_without_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("identities.toml");
     rules(&path, "[[identity.allow]]\nmount = \"data\"\nrights = [\"read\"]\n");
-    let stage = Stage::start_with(file(&path)).await;
-    stage.put("/data/x", b"hello").await;
+    let fixture = GatewayFixture::start_with(file(&path)).await;
+    fixture.put("/data/x", b"hello").await;
     let get = other(Request::new("GET", "/data/x"));
-    assert_eq!(stage.send(&get, b"").await.status, 200);
+    assert_eq!(fixture.send(&get, b"").await.status, 200);
     rules(&path, "");
     for _ in 0..3000 {
-        if stage.send(&get, b"").await.status == 403 {
+        if fixture.send(&get, b"").await.status == 403 {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

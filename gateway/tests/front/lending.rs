@@ -17,9 +17,9 @@ use verbs3_lending_protocol::{
     IdentityClaim, LendingHello, LendingRefusal, LendingVerdict, ProofText,
 };
 
+use crate::gateway_fixture::{Answer, GatewayFixture, until};
 use crate::identities::rules;
 use crate::signing::{ACCESS_KEY, Request, SECRET_KEY, sha256, sign_scope};
-use crate::stage::{Answer, Stage, until};
 
 fn options(socket: &Path, access_key: &str, secret_key: &str) -> LendingClientOptions {
     LendingClientOptions {
@@ -87,37 +87,43 @@ fn of_lent(answer: &LentAnswer) -> String {
     comparable(answer.head.status, headers, &answer.body.to_vec())
 }
 
-async fn stage_with(folder: &Path, identities: Option<Arc<IdentityStore>>) -> (Stage, PathBuf) {
+async fn start_fixture_with(
+    folder: &Path,
+    identities: Option<Arc<IdentityStore>>,
+) -> (GatewayFixture, PathBuf) {
     let socket = folder.join("gateway.sock");
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.lending.socket = Some(socket.clone());
         if let Some(identities) = identities {
             setup.identities = identities;
         }
     });
-    (stage.await, socket)
+    (fixture.await, socket)
 }
 
-/// A stage whose identities file lets `AKOTHER` read `mine/` of the mount `data`.
-async fn stage_with_reader_of_mine(folder: &Path, file: &Path) -> (Stage, PathBuf) {
+/// A fixture whose identities file lets `AKOTHER` read `mine/` of the mount `data`.
+async fn start_fixture_with_reader_of_mine(
+    folder: &Path,
+    file: &Path,
+) -> (GatewayFixture, PathBuf) {
     let mine = "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"read\"]\n";
     rules(file, mine);
     let identities = IdentityStore::load_file(file).unwrap();
-    stage_with(folder, Some(identities)).await
+    start_fixture_with(folder, Some(identities)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_those_of_http() {
     let folder = tempfile::tempdir().unwrap();
-    let (stage, socket) = stage_with(folder.path(), None).await;
+    let (fixture, socket) = start_fixture_with(folder.path(), None).await;
     let body: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
-    stage.put("/data/long", &body).await;
-    stage.put("/data/short", b"hello").await;
-    stage.put("/data/empty", b"").await;
-    stage.put("/data/a%20b/%C3%A9%3F%26", b"odd").await;
-    stage.put("/sets/inside", b"of a prefix mount").await;
-    stage.put("/raw/uncached", b"of an uncached mount").await;
-    let etag = stage.get("/data/short").await.headers["etag"].clone();
+    fixture.put("/data/long", &body).await;
+    fixture.put("/data/short", b"hello").await;
+    fixture.put("/data/empty", b"").await;
+    fixture.put("/data/a%20b/%C3%A9%3F%26", b"odd").await;
+    fixture.put("/sets/inside", b"of a prefix mount").await;
+    fixture.put("/raw/uncached", b"of an uncached mount").await;
+    let etag = fixture.get("/data/short").await.headers["etag"].clone();
     let client = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
     let odd = "/data/a b/\u{e9}?&";
     let cases: Vec<(&str, Vec<(&str, &str)>)> = vec![
@@ -148,7 +154,7 @@ async fn answers_are_those_of_http() {
             for (name, value) in &headers {
                 request = request.header(name, value);
             }
-            let over_http = of_http(&stage.send(&request, b"").await);
+            let over_http = of_http(&fixture.send(&request, b"").await);
             let lent = of_lent(&read(&client, asked(method, path, &headers)).await.unwrap());
             assert_eq!(lent, over_http, "{name} {path} {headers:?}");
         }
@@ -159,9 +165,9 @@ async fn answers_are_those_of_http() {
 async fn nothing_is_read_that_http_would_refuse() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("identities.toml");
-    let (stage, socket) = stage_with_reader_of_mine(folder.path(), &file).await;
-    stage.put("/data/mine/x", b"for the other").await;
-    stage.put("/data/secret/x", b"not for the other").await;
+    let (fixture, socket) = start_fixture_with_reader_of_mine(folder.path(), &file).await;
+    fixture.put("/data/mine/x", b"for the other").await;
+    fixture.put("/data/secret/x", b"not for the other").await;
     let client = connect(&socket, "AKOTHER", "other-secret").await.unwrap();
     let get = |path: &str| asked(LentReadMethod::Get, path, &[]);
     let answer = read(&client, get("/data/mine/x")).await.unwrap();
@@ -194,11 +200,7 @@ async fn nothing_is_read_that_http_would_refuse() {
     let is_unknown =
         matches!(gone, ClientLendingError::Refused { refusal: LendingRefusal::UnknownKey, .. });
     assert!(is_unknown, "{gone}");
-    let metric = |name: &str| {
-        let families = stage.registry.gather();
-        let family = families.iter().find(|family| family.name() == name);
-        family.map(|family| family.get_metric()[0].get_gauge().get_value())
-    };
+    let metric = |name: &str| fixture.metrics().sum_shown(name, &[]);
     until(|| metric("verbs3_lending_clients") == Some(0.0)).await;
     until(|| metric("verbs3_lending_memory_bytes") == Some(0.0)).await;
 }
@@ -229,12 +231,12 @@ async fn heads(client: &Arc<LendingClient>, paths: &[&str]) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_of_heads_are_answered_like_heads_over_http() {
     let folder = tempfile::tempdir().unwrap();
-    let (stage, socket) = stage_with(folder.path(), None).await;
-    stage.put("/data/short", b"hello").await;
-    stage.put("/data/empty", b"").await;
-    stage.put("/data/a%20b/%C3%A9%3F%26", b"odd").await;
-    stage.put("/sets/inside", b"of a prefix mount").await;
-    stage.put("/raw/uncached", b"of an uncached mount").await;
+    let (fixture, socket) = start_fixture_with(folder.path(), None).await;
+    fixture.put("/data/short", b"hello").await;
+    fixture.put("/data/empty", b"").await;
+    fixture.put("/data/a%20b/%C3%A9%3F%26", b"odd").await;
+    fixture.put("/sets/inside", b"of a prefix mount").await;
+    fixture.put("/raw/uncached", b"of an uncached mount").await;
     let client = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
     let (odd, sent) = ("/data/a b/\u{e9}?&", "/data/a%20b/%C3%A9%3F%26");
     let paths = [
@@ -250,21 +252,21 @@ async fn lists_of_heads_are_answered_like_heads_over_http() {
         "/data/../short",
         odd,
     ];
-    // This stage has no tier: each name goes its own way. With one: `read/tests/head_list.rs`.
+    // This fixture has no tier: each name goes its own way. With one: `read/tests/head_list.rs`.
     for round in 0..2 {
         let listed = heads(&client, &paths).await;
         for (path, lent) in paths.iter().zip(listed) {
             let request = Request::new("HEAD", if *path == odd { sent } else { path });
-            let over_http = of_http(&stage.send(&request, b"").await);
+            let over_http = of_http(&fixture.send(&request, b"").await);
             assert_eq!(lent, over_http, "{path}, round {round}");
         }
     }
     // A write shows at once.
-    stage.put("/data/short", b"another").await;
-    stage.put("/data/missing", b"no longer").await;
+    fixture.put("/data/short", b"another").await;
+    fixture.put("/data/missing", b"no longer").await;
     for (path, lent) in paths[..2].iter().zip(heads(&client, &paths[..2]).await) {
         assert!(lent.starts_with("200 "), "{path}: {lent}");
-        assert_eq!(lent, of_http(&stage.send(&Request::new("HEAD", path), b"").await), "{path}");
+        assert_eq!(lent, of_http(&fixture.send(&Request::new("HEAD", path), b"").await), "{path}");
     }
 }
 
@@ -272,11 +274,11 @@ async fn lists_of_heads_are_answered_like_heads_over_http() {
 async fn a_list_tells_nothing_that_a_head_would_not() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("identities.toml");
-    let (stage, socket) = stage_with_reader_of_mine(folder.path(), &file).await;
+    let (fixture, socket) = start_fixture_with_reader_of_mine(folder.path(), &file).await;
     for path in ["/data/mine/x", "/data/secret/x", "/sets/mine/x"] {
-        stage.put(path, b"x").await;
+        fixture.put(path, b"x").await;
         // Homes know it from memory.
-        stage.get(path).await;
+        fixture.get(path).await;
     }
     let client = connect(&socket, "AKOTHER", "other-secret").await.unwrap();
     let paths =
@@ -321,7 +323,7 @@ fn try_claim(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proof_is_of_one_connection_one_socket_and_now() {
     let folder = tempfile::tempdir().unwrap();
-    let (_stage, socket) = stage_with(folder.path(), None).await;
+    let (_fixture, socket) = start_fixture_with(folder.path(), None).await;
     tokio::task::spawn_blocking(move || {
         let path = socket.to_str().unwrap();
         let mut stolen = None;
@@ -361,11 +363,11 @@ async fn a_proof_is_of_one_connection_one_socket_and_now() {
 async fn clients_beyond_the_bound_are_refused_and_come_again() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("gateway.sock");
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.lending.socket = Some(socket.clone());
         setup.settings.lending.clients_max = 1;
     });
-    let _stage = stage.await;
+    let _fixture = fixture.await;
     let first = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
     let second = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap_err();
     let is_full =
@@ -379,22 +381,22 @@ async fn clients_beyond_the_bound_are_refused_and_come_again() {
 async fn who_lends_gives_no_way_to_connections_of_http() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("gateway.sock");
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.lending.socket = Some(socket.clone());
         setup.settings.limits.connections_max = 1;
     })
     .await;
-    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+    assert_eq!(fixture.put("/data/x", b"hello").await.status, 200);
     // Idle for longer than the connection that holds the one place.
     let lender = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let (head, _) = Request::new("GET", "/data/x").signed(&stage.host());
-    let mut idle = tokio::net::TcpStream::connect(stage.address).await.unwrap();
+    let (head, _) = Request::new("GET", "/data/x").signed(&fixture.host());
+    let mut idle = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
     let staying = head.replace("connection: close\r\n", "");
     idle.write_all(staying.as_bytes()).await.unwrap();
     idle.read_exact(&mut [0; 12]).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let mut newcomer = tokio::net::TcpStream::connect(stage.address).await.unwrap();
+    let mut newcomer = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
     newcomer.write_all(head.as_bytes()).await.unwrap();
     assert_eq!(Answer::read(newcomer).await.status, 200, "no place got free");
     let answer = read(&lender, asked(LentReadMethod::Get, "/data/x", &[])).await.unwrap();

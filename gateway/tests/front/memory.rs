@@ -4,25 +4,17 @@
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::remote::stages;
+use crate::gateway_fixture::{Answer, GatewayFixture, until};
+use crate::remote::start_fixtures;
 use crate::signing::Request;
-use crate::stage::{Answer, Stage, until};
 use verbs3_settings::ByteSize;
-
-pub fn value(stage: &Stage, name: &str) -> f64 {
-    let families = stage.registry.gather();
-    let family =
-        families.iter().find(|family| family.name() == format!("verbs3_gateway_{name}")).unwrap();
-    let metric = &family.get_metric()[0];
-    metric.get_gauge().get_value() + metric.get_counter().get_value()
-}
 
 /// One chunk as long as the object, of which the store has most before its end is sent.
 #[tokio::test]
 async fn a_chunk_of_any_size_streams_through_and_is_cut_if_it_lies() {
     let data = vec![7; 8 << 20];
     for right in [true, false] {
-        let (front, behind) = stages().await;
+        let (front, behind) = start_fixtures().await;
         let request = Request::new("PUT", "/far/x").payload("STREAMING-AWS4-HMAC-SHA256-PAYLOAD");
         let request = request.header("x-amz-decoded-content-length", &data.len().to_string());
         let (head, mut seed) = request.signed(&front.host());
@@ -38,7 +30,7 @@ async fn a_chunk_of_any_size_streams_through_and_is_cut_if_it_lies() {
         socket.write_all(head.as_bytes()).await.unwrap();
         let half = body.len() / 2;
         socket.write_all(&body[..half]).await.unwrap();
-        until(|| value(&behind, "body_bytes_received_total") > 3e6).await;
+        until(|| behind.gateway_metric("body_bytes_received_total") > 3e6).await;
         if !right {
             body[half] ^= 1;
         }
@@ -57,24 +49,26 @@ async fn a_chunk_of_any_size_streams_through_and_is_cut_if_it_lies() {
 
 #[tokio::test]
 async fn over_the_bound_on_bodies_an_upload_is_told_to_slow_down() {
-    let stage =
-        Stage::start_with(|setup| setup.settings.limits.bodies_max = ByteSize(1 << 20)).await;
+    let fixture =
+        GatewayFixture::start_with(|setup| setup.settings.limits.bodies_max = ByteSize(1 << 20))
+            .await;
     let body = vec![7; 1 << 20];
-    let (head, _) =
-        Request::new("PUT", "/data/slow").header("content-length", "1048576").signed(&stage.host());
-    let mut slow = TcpStream::connect(stage.address).await.unwrap();
+    let (head, _) = Request::new("PUT", "/data/slow")
+        .header("content-length", "1048576")
+        .signed(&fixture.host());
+    let mut slow = TcpStream::connect(fixture.address).await.unwrap();
     slow.write_all(head.as_bytes()).await.unwrap();
     slow.write_all(&body[..1000]).await.unwrap();
-    until(|| value(&stage, "body_memory_bytes") > 5e5).await;
+    until(|| fixture.gateway_metric("body_memory_bytes") > 5e5).await;
 
-    let refused = stage.put("/data/other", &body).await;
+    let refused = fixture.put("/data/other", &body).await;
     assert_eq!(refused.error(), (503, "SlowDown".to_owned()));
     assert_eq!(refused.headers["retry-after"], "1");
-    assert_eq!(stage.put("/data/small", b"hello").await.status, 200);
+    assert_eq!(fixture.put("/data/small", b"hello").await.status, 200);
     let unproven =
         Request::new("PUT", "/data/other").by("AKNOBODY", "x").header("content-length", "1048576");
     assert_eq!(
-        stage.send(&unproven, &body).await.error().0,
+        fixture.send(&unproven, &body).await.error().0,
         403,
         "who has no key is told so, and holds nothing"
     );
@@ -83,13 +77,13 @@ async fn over_the_bound_on_bodies_an_upload_is_told_to_slow_down() {
         .query("delete=")
         .header("content-length", &document.len().to_string());
     assert_eq!(
-        stage.send(&delete, document.as_bytes()).await.error(),
+        fixture.send(&delete, document.as_bytes()).await.error(),
         (503, "SlowDown".to_owned())
     );
-    assert!(!stage.visible("data", "other").await);
+    assert!(!fixture.visible("data", "other").await);
 
     slow.write_all(&body[1000..]).await.unwrap();
     assert_eq!(Answer::read(slow).await.status, 200);
-    until(|| value(&stage, "body_memory_bytes") < 0.5).await;
-    assert_eq!(stage.put("/data/other", &body).await.status, 200);
+    until(|| fixture.gateway_metric("body_memory_bytes") < 0.5).await;
+    assert_eq!(fixture.put("/data/other", &body).await.status, 200);
 }

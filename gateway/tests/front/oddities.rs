@@ -1,8 +1,8 @@
 //! What S3 has and hardly anyone serves, and what S3 has not: each is refused by a document of S3's
 //! with the right code, and none is a 500. What the store does not know is its own answer.
 
+use crate::gateway_fixture::GatewayFixture;
 use crate::signing::{Request, sha256};
-use crate::stage::Stage;
 
 const SELECT: &str = "<SelectObjectContentRequest><Expression>select * from s3object</Expression><ExpressionType>SQL</ExpressionType>\
 <InputSerialization><CSV/></InputSerialization><OutputSerialization><CSV/></OutputSerialization></SelectObjectContentRequest>";
@@ -38,8 +38,8 @@ const CASES: &[Case] = &[
 
 #[tokio::test]
 async fn oddities_are_refused_by_s3s_own_codes_and_change_nothing() {
-    let stage = Stage::start().await;
-    assert_eq!(stage.put("/data/k", b"hello").await.status, 200);
+    let fixture = GatewayFixture::start().await;
+    assert_eq!(fixture.put("/data/k", b"hello").await.status, 200);
     let mut wrong = Vec::new();
     for &(method, path, query, body, status, code) in CASES {
         // What the body's hash is must not hide why the operation is refused.
@@ -49,7 +49,7 @@ async fn oddities_are_refused_by_s3s_own_codes_and_change_nothing() {
         } else {
             request.header("content-length", &body.len().to_string())
         };
-        let answer = stage.send(&request, body.as_bytes()).await;
+        let answer = fixture.send(&request, body.as_bytes()).await;
         let text = answer.text();
         if answer.error() != (status, code.to_owned()) || !text.contains("<Error>") {
             wrong.push(format!(
@@ -65,24 +65,24 @@ async fn oddities_are_refused_by_s3s_own_codes_and_change_nothing() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(stage.get("/data/k").await.text(), "hello");
-    assert!(stage.visible("data", "k").await);
+    assert_eq!(fixture.get("/data/k").await.text(), "hello");
+    assert!(fixture.visible("data", "k").await);
 }
 
 #[tokio::test]
 async fn the_same_of_an_arn_by_head_has_no_body() {
-    let stage = Stage::start().await;
-    let answer = stage.send(&Request::new("HEAD", POINT), b"").await;
+    let fixture = GatewayFixture::start().await;
+    let answer = fixture.send(&Request::new("HEAD", POINT), b"").await;
     assert_eq!((answer.status, answer.body.len()), (400, 0));
 }
 
 #[tokio::test]
 async fn a_website_redirect_is_told_and_not_followed() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let put = Request::new("PUT", "/data/old").header("content-length", "5");
     let put = put.header("x-amz-website-redirect-location", "https://example.org/new");
-    assert_eq!(stage.send(&put, b"hello").await.status, 200);
-    let got = stage.get("/data/old").await;
+    assert_eq!(fixture.send(&put, b"hello").await.status, 200);
+    let got = fixture.get("/data/old").await;
     assert_eq!((got.status, got.text().as_str()), (200, "hello"));
     assert_eq!(got.headers["x-amz-website-redirect-location"], "https://example.org/new");
 }

@@ -14,18 +14,18 @@ use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_ufs::raw_answer::RemoteFailure;
 use verbs3_ufs::{RawAnswer, Ufs, UfsSettings};
 
-use crate::remote::stages;
+use crate::gateway_fixture::{GatewayFixture, mount};
+use crate::remote::start_fixtures;
 use crate::signing::Request;
-use crate::stage::{Stage, mount};
 
 const DOCUMENT: &str = "<?xml version=\"1.0\"?><Error><Code>OddCode</Code><Message>so it \
     is</Message><Resource>/b/k</Resource><Extra>kept</Extra></Error>";
 
 /// A store that answers as a remote one does: with an error of its own, or not at all.
-struct Odd;
+struct OddStore;
 
 #[async_trait]
-impl S3 for Odd {
+impl S3 for OddStore {
     async fn get_object_acl(
         &self,
         _: S3Request<GetObjectAclInput>,
@@ -65,9 +65,9 @@ impl S3 for Odd {
     }
 }
 
-async fn stage() -> Stage {
-    Stage::start_with(|setup| {
-        let ufs = Ufs::new(Arc::new(Odd), UfsSettings::with_name("odd"));
+async fn start_fixture() -> GatewayFixture {
+    GatewayFixture::start_with(|setup| {
+        let ufs = Ufs::new(Arc::new(OddStore), UfsSettings::with_name("odd"));
         setup.mounts =
             vec![mount("same", ufs.clone(), "same", ""), mount("other", ufs, "hidden", "p/")];
     })
@@ -76,8 +76,8 @@ async fn stage() -> Stage {
 
 #[tokio::test]
 async fn an_error_of_the_ufs_is_passed_on_byte_for_byte() {
-    let stage = stage().await;
-    let answer = stage.send(&Request::new("GET", "/same/k").query("acl="), b"").await;
+    let fixture = start_fixture().await;
+    let answer = fixture.send(&Request::new("GET", "/same/k").query("acl="), b"").await;
     assert_eq!((answer.status, answer.text().as_str()), (418, DOCUMENT));
     assert_eq!(answer.headers["retry-after"], "7");
     assert_eq!(answer.headers["x-odd"], "yes");
@@ -87,8 +87,8 @@ async fn an_error_of_the_ufs_is_passed_on_byte_for_byte() {
 
 #[tokio::test]
 async fn a_renamed_mount_passes_on_an_error_without_its_names() {
-    let stage = stage().await;
-    let answer = stage.send(&Request::new("GET", "/other/k").query("acl="), b"").await;
+    let fixture = start_fixture().await;
+    let answer = fixture.send(&Request::new("GET", "/other/k").query("acl="), b"").await;
     assert_eq!(answer.error(), (418, "OddCode".to_owned()));
     assert!(
         answer.text().contains("so it is") && !answer.text().contains("/b/k"),
@@ -103,8 +103,8 @@ async fn a_renamed_mount_passes_on_an_error_without_its_names() {
 
 #[tokio::test]
 async fn a_silent_ufs_is_a_503_that_shows_no_address() {
-    let stage = stage().await;
-    let answer = stage.send(&Request::new("GET", "/same/k").query("tagging="), b"").await;
+    let fixture = start_fixture().await;
+    let answer = fixture.send(&Request::new("GET", "/same/k").query("tagging="), b"").await;
     assert_eq!(answer.error(), (503, "ServiceUnavailable".to_owned()));
     assert!(!answer.text().contains("10.0.0.1"));
     assert_eq!(answer.headers["retry-after"], "1");
@@ -113,9 +113,9 @@ async fn a_silent_ufs_is_a_503_that_shows_no_address() {
 /// Clients try 500, 502, 503 and 504 again, by themselves.
 #[tokio::test]
 async fn an_answer_that_is_not_of_s3_is_a_501_that_nobody_retries() {
-    let stage = stage().await;
+    let fixture = start_fixture().await;
     for mount in ["same", "other"] {
-        let answer = stage
+        let answer = fixture
             .send(&Request::new("GET", &format!("/{mount}/k")).query("legal-hold="), b"")
             .await;
         assert_eq!(answer.error(), (501, "NotImplemented".to_owned()));
@@ -130,41 +130,41 @@ async fn an_answer_that_is_not_of_s3_is_a_501_that_nobody_retries() {
 
 #[tokio::test]
 async fn conditions_and_ranges_answer_as_the_store_does() {
-    let stage = Stage::start().await;
-    stage.put("/data/x", b"hello").await;
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/x", b"hello").await;
     let etag = "\"5d41402abc4b2a76b9719d911017c592\"";
     let get = || Request::new("GET", "/data/x");
-    let unchanged = stage.send(&get().header("if-none-match", etag), b"").await;
+    let unchanged = fixture.send(&get().header("if-none-match", etag), b"").await;
     assert_eq!(
         (unchanged.status, unchanged.headers["etag"].as_str(), unchanged.body.len()),
         (304, etag, 0)
     );
-    let failed = stage.send(&get().header("if-match", "\"other\""), b"").await;
+    let failed = fixture.send(&get().header("if-match", "\"other\""), b"").await;
     assert_eq!(failed.error(), (412, "PreconditionFailed".to_owned()));
-    let past = stage.send(&get().header("range", "bytes=9-"), b"").await;
+    let past = fixture.send(&get().header("range", "bytes=9-"), b"").await;
     assert_eq!(past.error(), (416, "InvalidRange".to_owned()));
-    let part = stage.send(&get().header("range", "bytes=1-2"), b"").await;
+    let part = fixture.send(&get().header("range", "bytes=1-2"), b"").await;
     assert_eq!(
         (part.status, part.text().as_str(), part.headers["content-range"].as_str()),
         (206, "el", "bytes 1-2/5")
     );
-    let head = stage.send(&Request::new("HEAD", "/data/absent"), b"").await;
+    let head = fixture.send(&Request::new("HEAD", "/data/absent"), b"").await;
     assert_eq!((head.status, head.body.len()), (404, 0));
 }
 
 #[tokio::test]
 async fn operations_without_a_bucket_of_ours_are_refused() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let refused =
-        stage.send(&Request::new("GET", "/").query("x-id=ListDirectoryBuckets"), b"").await;
+        fixture.send(&Request::new("GET", "/").query("x-id=ListDirectoryBuckets"), b"").await;
     assert_eq!(refused.error(), (501, "NotImplemented".to_owned()));
 }
 
 /// s3s takes them for PutObject, DeleteObject and DeleteBucket.
 #[tokio::test]
 async fn writes_to_unknown_subresources_change_nothing() {
-    let stage = Stage::start().await;
-    stage.put("/data/k", b"hello").await;
+    let fixture = GatewayFixture::start().await;
+    fixture.put("/data/k", b"hello").await;
     for (method, path, query) in [
         ("PUT", "/data/k", "encryption="),
         ("PUT", "/data/k", "append=&position=0"),
@@ -175,19 +175,19 @@ async fn writes_to_unknown_subresources_change_nothing() {
         ("DELETE", "/loose", "acl="),
     ] {
         let request = Request::new(method, path).query(query).header("content-length", "0");
-        let refused = stage.send(&request, b"").await;
+        let refused = fixture.send(&request, b"").await;
         assert_eq!(refused.error(), (501, "NotImplemented".to_owned()), "{method} {path}?{query}");
     }
-    assert_eq!(stage.get("/data/k").await.body, b"hello");
-    assert_eq!(stage.put("/loose/k", b"there").await.status, 200);
+    assert_eq!(fixture.get("/data/k").await.body, b"hello");
+    assert_eq!(fixture.put("/loose/k", b"there").await.status, 200);
     let named = Request::new("DELETE", "/data/k").query("x-id=DeleteObject");
-    assert_eq!(stage.send(&named, b"").await.status, 204);
+    assert_eq!(fixture.send(&named, b"").await.status, 204);
 }
 
 /// S3 writes the ETag of this document without its quotes, and s3s with them.
 #[tokio::test]
 async fn attributes_are_the_stores_own_document() {
-    let (front, behind) = stages().await;
+    let (front, behind) = start_fixtures().await;
     assert_eq!(behind.put("/data/x", b"hello").await.status, 200);
     for path in ["/data/x", "/far/x"] {
         if path == "/data/x" {
@@ -214,8 +214,8 @@ async fn attributes_are_the_stores_own_document() {
 
 #[tokio::test]
 async fn keys_of_spaces_alone_are_keys() {
-    let (front, behind) = stages().await;
-    for (mount, stage) in [("data", &front), ("far", &behind)] {
+    let (front, behind) = start_fixtures().await;
+    for (mount, fixture) in [("data", &front), ("far", &behind)] {
         let path = format!("/{mount}/%20%20");
         let put = front.put(&path, b"hello").await;
         assert_eq!(put.status, 200, "{mount}: {}", put.text());
@@ -228,14 +228,14 @@ async fn keys_of_spaces_alone_are_keys() {
         let deleted = front.send(&delete, document).await;
         assert_eq!(deleted.status, 200, "{mount}: {}", deleted.text());
         assert!(deleted.text().contains("<Key>  </Key>"), "{mount}: {}", deleted.text());
-        assert!(!stage.visible("data", "  ").await, "{mount}");
+        assert!(!fixture.visible("data", "  ").await, "{mount}");
     }
 }
 
 /// By raw UTF-8 and by encoded words (RFC 2047), which s3s would decode.
 #[tokio::test]
 async fn metadata_outside_ascii_reaches_the_store_as_it_was_written() {
-    let (front, behind) = stages().await;
+    let (front, behind) = start_fixtures().await;
     let put = Request::new("PUT", "/far/x").header("content-length", "5");
     let put =
         put.header("x-amz-meta-raw", "grün").header("x-amz-meta-word", "=?UTF-8?B?Z3LDvG4=?=");

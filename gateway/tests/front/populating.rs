@@ -11,8 +11,8 @@ use verbs3_client::{QuestionError, SettleRequest, StageRequest};
 use verbs3_gateway::PopulateTier;
 use verbs3_protocol::{BlockGeometry, BlockIndex, ObjectKey, PopulateToken, WorkerId};
 
+use crate::gateway_fixture::{Answer, GatewayFixture, until};
 use crate::signing::{Request, Seed};
-use crate::stage::{Answer, Stage, until};
 
 /// A worker that takes everything, and remembers it.
 #[derive(Default)]
@@ -64,17 +64,17 @@ impl PopulateTier for OneWorker {
     }
 }
 
-async fn stage() -> (Stage, Arc<OneWorker>) {
+async fn start_fixture() -> (GatewayFixture, Arc<OneWorker>) {
     let worker = Arc::new(OneWorker::default());
     let shown: Arc<dyn PopulateTier> = worker.clone();
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         // A slow machine is no fault.
         setup.settings.populate.commit_wait_max =
             verbs3_settings::TimePeriod(std::time::Duration::from_secs(60));
         setup.populate = Some(shown);
     })
     .await;
-    (stage, worker)
+    (fixture, worker)
 }
 
 impl OneWorker {
@@ -90,34 +90,34 @@ impl OneWorker {
     }
 }
 
-async fn chunked(stage: &Stage, trailer: &str) -> Answer {
+async fn chunked(fixture: &GatewayFixture, trailer: &str) -> Answer {
     let body = format!("b\r\nhello world\r\n0\r\n{trailer}\r\n\r\n");
     let request = Request::new("PUT", "/data/key")
         .payload("STREAMING-UNSIGNED-PAYLOAD-TRAILER")
         .header("content-encoding", "aws-chunked")
         .header("x-amz-decoded-content-length", "11")
         .header("x-amz-trailer", "x-amz-checksum-crc32");
-    let (head, _seed): (String, Seed) = request.signed(&stage.host());
+    let (head, _seed): (String, Seed) = request.signed(&fixture.host());
     let length = format!("content-length: {}\r\nconnection: close", body.len());
-    stage.exchange(&head.replace("connection: close", &length), body.as_bytes()).await
+    fixture.exchange(&head.replace("connection: close", &length), body.as_bytes()).await
 }
 
 #[tokio::test]
 async fn a_put_is_readable_under_the_etag_that_its_client_gets() {
-    let (stage, worker) = stage().await;
-    let answer = stage.put("/sets/x", b"hello").await;
+    let (fixture, worker) = start_fixture().await;
+    let answer = fixture.put("/sets/x", b"hello").await;
     assert_eq!(answer.status, 200);
     let etag = answer.headers["etag"].clone();
     assert_eq!(worker.committed(), [("team/a/x".to_owned(), etag, b"hello".to_vec())]);
-    let told = stage.told();
+    let told = fixture.told();
     assert_eq!(told, ["announce team/a/x visible=false", "report team/a/x Done"]);
 }
 
 #[tokio::test]
 async fn what_is_copied_is_what_the_store_gets_and_not_its_framing() {
-    let (stage, worker) = stage().await;
+    let (fixture, worker) = start_fixture().await;
     // CRC-32 of "hello world".
-    let answer = chunked(&stage, "x-amz-checksum-crc32:DUoRhQ==").await;
+    let answer = chunked(&fixture, "x-amz-checksum-crc32:DUoRhQ==").await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let [(_, _, bytes)] = &worker.committed()[..] else { panic!("one write") };
     assert_eq!(bytes, b"hello world");
@@ -126,44 +126,44 @@ async fn what_is_copied_is_what_the_store_gets_and_not_its_framing() {
 /// The last frame never reaches the store, so a body of one frame is not copied either.
 #[tokio::test]
 async fn a_wrong_trailer_leaves_nothing() {
-    let (stage, worker) = stage().await;
-    assert_eq!(chunked(&stage, "x-amz-checksum-crc32:AAAAAA==").await.status, 400);
+    let (fixture, worker) = start_fixture().await;
+    assert_eq!(chunked(&fixture, "x-amz-checksum-crc32:AAAAAA==").await.status, 400);
     assert_eq!(worker.committed(), []);
     assert!(worker.staged.lock().is_empty());
 }
 
 #[tokio::test]
 async fn a_write_that_the_store_refuses_leaves_nothing() {
-    let (stage, worker) = stage().await;
-    stage.put("/data/x", b"hello").await;
+    let (fixture, worker) = start_fixture().await;
+    fixture.put("/data/x", b"hello").await;
     worker.committed.lock().clear();
     let again =
         Request::new("PUT", "/data/x").header("content-length", "5").header("if-none-match", "*");
-    assert_eq!(stage.send(&again, b"other").await.status, 412);
+    assert_eq!(fixture.send(&again, b"other").await.status, 412);
     worker.has_given_up(b"other").await;
 }
 
 #[tokio::test]
 async fn a_write_whose_report_is_not_acknowledged_leaves_nothing() {
-    let (stage, worker) = stage().await;
-    stage.homes.refuse_report.store(true, Ordering::SeqCst);
-    assert_eq!(stage.put("/data/x", b"hello").await.status, 503);
+    let (fixture, worker) = start_fixture().await;
+    fixture.homes.refuse_report.store(true, Ordering::SeqCst);
+    assert_eq!(fixture.put("/data/x", b"hello").await.status, 503);
     worker.has_given_up(b"hello").await;
 }
 
 #[tokio::test]
 async fn a_write_that_may_not_be_announced_leaves_nothing() {
-    let (stage, worker) = stage().await;
-    stage.homes.refuse_announce.store(true, Ordering::SeqCst);
-    assert_eq!(stage.put("/data/x", b"hello").await.status, 503);
+    let (fixture, worker) = start_fixture().await;
+    fixture.homes.refuse_announce.store(true, Ordering::SeqCst);
+    assert_eq!(fixture.put("/data/x", b"hello").await.status, 503);
     assert!(worker.staged.lock().is_empty() && worker.committed().is_empty());
 }
 
 #[tokio::test]
 async fn what_the_cache_would_not_keep_is_not_copied() {
-    let (stage, worker) = stage().await;
-    assert_eq!(stage.put("/raw/x", b"hello").await.status, 200);
-    assert_eq!(stage.put("/data/empty", b"").await.status, 200);
+    let (fixture, worker) = start_fixture().await;
+    assert_eq!(fixture.put("/raw/x", b"hello").await.status, 200);
+    assert_eq!(fixture.put("/data/empty", b"").await.status, 200);
     let secret = Request::new("PUT", "/data/secret")
         .header("content-length", "5")
         .header("x-amz-server-side-encryption-customer-algorithm", "AES256")
@@ -172,54 +172,54 @@ async fn what_the_cache_would_not_keep_is_not_copied() {
             "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
         )
         .header("x-amz-server-side-encryption-customer-key-md5", "cLx4zZSvaUNU9n4WMbZ0kQ==");
-    stage.send(&secret, b"hello").await;
+    fixture.send(&secret, b"hello").await;
     let appended = Request::new("PUT", "/data/x")
         .header("content-length", "5")
         .header("x-amz-write-offset-bytes", "0");
-    stage.send(&appended, b"hello").await;
+    fixture.send(&appended, b"hello").await;
     assert!(worker.staged.lock().is_empty());
     assert_eq!((worker.committed(), worker.discarded.lock().len()), (Vec::new(), 0));
 }
 
 #[tokio::test]
 async fn an_upload_is_readable_when_it_is_completed() {
-    let (stage, worker) = stage().await;
+    let (fixture, worker) = start_fixture().await;
     let post = |query: String, bytes: usize| {
         let length = bytes.to_string();
         Request::new("POST", "/data/big").query(&query).header("content-length", &length)
     };
-    let begun = stage.send(&post("uploads=".into(), 0), b"").await.text();
+    let begun = fixture.send(&post("uploads=".into(), 0), b"").await.text();
     let (_, id) = begun.split_once("<UploadId>").unwrap();
     let (id, _) = id.split_once("</UploadId>").unwrap();
     let part = Request::new("PUT", "/data/big")
         .query(&format!("partNumber=1&uploadId={id}"))
         .header("content-length", "5");
-    let etag = stage.send(&part, b"hello").await.headers["etag"].clone();
+    let etag = fixture.send(&part, b"hello").await.headers["etag"].clone();
     assert_eq!(worker.committed(), []);
     let document = format!(
         "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>\
          </CompleteMultipartUpload>"
     );
     let complete = post(format!("uploadId={id}"), document.len());
-    let done = stage.send(&complete, document.as_bytes()).await;
+    let done = fixture.send(&complete, document.as_bytes()).await;
     assert_eq!(done.status, 200, "{}", done.text());
-    let head = stage.send(&Request::new("HEAD", "/data/big"), b"").await;
+    let head = fixture.send(&Request::new("HEAD", "/data/big"), b"").await;
     let etag = head.headers["etag"].clone();
     assert_eq!(worker.committed(), [("big".to_owned(), etag, b"hello".to_vec())]);
 }
 
 #[tokio::test]
 async fn an_aborted_upload_leaves_nothing() {
-    let (stage, worker) = stage().await;
+    let (fixture, worker) = start_fixture().await;
     let begin = Request::new("POST", "/data/big").query("uploads=").header("content-length", "0");
-    let begun = stage.send(&begin, b"").await.text();
+    let begun = fixture.send(&begin, b"").await.text();
     let (_, id) = begun.split_once("<UploadId>").unwrap();
     let (id, _) = id.split_once("</UploadId>").unwrap();
     let part = Request::new("PUT", "/data/big")
         .query(&format!("partNumber=1&uploadId={id}"))
         .header("content-length", "5");
-    assert_eq!(stage.send(&part, b"hello").await.status, 200);
+    assert_eq!(fixture.send(&part, b"hello").await.status, 200);
     let abort = Request::new("DELETE", "/data/big").query(&format!("uploadId={id}"));
-    assert_eq!(stage.send(&abort, b"").await.status, 204);
+    assert_eq!(fixture.send(&abort, b"").await.status, 204);
     worker.has_given_up(b"hello").await;
 }

@@ -6,24 +6,23 @@ use std::time::Duration;
 use prometheus::{Registry, TextEncoder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use verbs3_admin::AdminLimits;
 use verbs3_settings::TimePeriod;
 use verbs3_ufs::Ufs;
 
+use crate::gateway_fixture::{Answer, GatewayFixture, mount};
 use crate::remote::store_at;
-use crate::stage::{Answer, Stage, mount};
 
 /// A gateway before that store, and the address of its `/readyz`.
-async fn gateway_before(ufs: Ufs, unready_after: Duration) -> (Stage, SocketAddr) {
-    let stage = Stage::start_with(|setup| {
+async fn gateway_before(ufs: Ufs, unready_after: Duration) -> (GatewayFixture, SocketAddr) {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.mounts = vec![mount("far", ufs, "data", "")];
         setup.settings.store_probe.every = TimePeriod(Duration::from_millis(50));
         setup.settings.store_probe.unready_after = TimePeriod(unready_after);
     })
     .await;
-    let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = admin.local_addr().unwrap();
-    stage.gateway.serve_admin(admin, vec![]);
-    (stage, address)
+    let admin = fixture.serve_admin(AdminLimits::default(), Vec::new()).await;
+    (fixture, admin)
 }
 
 /// Asks until the answer is as wanted.
@@ -55,7 +54,7 @@ fn unheard_socket() -> TcpSocket {
 async fn an_unreachable_store_is_named_until_it_answers_even_an_error() {
     let socket = unheard_socket();
     let ufs = store_at("far", socket.local_addr().unwrap(), |_| {}).await;
-    let (_stage, admin) = gateway_before(ufs, Duration::ZERO).await;
+    let (_fixture, admin) = gateway_before(ufs, Duration::ZERO).await;
     let said = wait_for_readiness(admin, 200, |text| {
         text.starts_with("ready\nstores: far has not answered for ")
     })
@@ -90,7 +89,7 @@ async fn a_store_that_takes_requests_and_never_answers_is_silent_too() {
         settings.deadlines.first_byte = TimePeriod(Duration::from_millis(100));
     })
     .await;
-    let (_stage, admin) = gateway_before(ufs, Duration::ZERO).await;
+    let (_fixture, admin) = gateway_before(ufs, Duration::ZERO).await;
     let said = wait_for_readiness(admin, 200, |text| {
         text.starts_with("ready\nstores: mute has not answered for ")
     })
@@ -102,7 +101,7 @@ async fn a_store_that_takes_requests_and_never_answers_is_silent_too() {
 async fn a_gateway_without_its_store_is_unready_if_settings_say_so() {
     let socket = unheard_socket();
     let ufs = store_at("away", socket.local_addr().unwrap(), |_| {}).await;
-    let (_stage, admin) = gateway_before(ufs, Duration::from_millis(1)).await;
+    let (_fixture, admin) = gateway_before(ufs, Duration::from_millis(1)).await;
     wait_for_readiness(admin, 503, |text| text.starts_with("stores: away has not answered for "))
         .await;
 }

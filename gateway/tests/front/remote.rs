@@ -9,20 +9,22 @@ use verbs3_settings::ConfigSecret;
 use verbs3_ufs::s3::connect_store;
 use verbs3_ufs::{CredentialsKind, Ufs, UfsSettings};
 
+use crate::gateway_fixture::{GatewayFixture, GatewaySetup, mount};
 use crate::signing::{ACCESS_KEY, REGION, Request, SECRET_KEY};
-use crate::stage::{Setup, Stage, mount};
 
 /// The gateway that clients use, and the one that is its UFS. `far` is all of the other's `data`,
 /// `part` its `p/`.
-pub async fn stages() -> (Stage, Stage) {
-    stages_with(|_| {}).await
+pub async fn start_fixtures() -> (GatewayFixture, GatewayFixture) {
+    start_fixtures_with(|_| {}).await
 }
 
 /// The same, with another gateway behind.
-async fn stages_with(behind: impl FnOnce(&mut Setup)) -> (Stage, Stage) {
-    let behind = Stage::start_with(behind).await;
+async fn start_fixtures_with(
+    behind: impl FnOnce(&mut GatewaySetup),
+) -> (GatewayFixture, GatewayFixture) {
+    let behind = GatewayFixture::start_with(behind).await;
     let ufs = store_at("remote", behind.address, |_| {}).await;
-    let front = Stage::start_with(|setup| {
+    let front = GatewayFixture::start_with(|setup| {
         // Both buckets are called data, so that nothing is renamed on the first.
         setup.mounts =
             vec![mount("far", ufs.clone(), "data", ""), mount("part", ufs, "data", "p/")];
@@ -53,7 +55,7 @@ fn put(path: &str, bytes: usize) -> Request {
 
 #[tokio::test]
 async fn bodies_of_all_sizes_arrive_and_come_back() {
-    let (front, behind) = stages().await;
+    let (front, behind) = start_fixtures().await;
     for bytes in [0, 1, 70_000, 3_000_000] {
         let body: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
         let answer = front.send(&put("/part/x", bytes), &body).await;
@@ -68,7 +70,7 @@ async fn bodies_of_all_sizes_arrive_and_come_back() {
 #[tokio::test]
 async fn a_batch_slowed_down_as_a_whole_leaves_no_key_uncertain() {
     let (front, _behind) =
-        stages_with(|setup| setup.settings.limits.requests_in_flight_max = 0).await;
+        start_fixtures_with(|setup| setup.settings.limits.requests_in_flight_max = 0).await;
     let document = b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>";
     let length = document.len().to_string();
     let batch = Request::new("POST", "/far").query("delete=").header("content-length", &length);
@@ -85,7 +87,7 @@ async fn a_batch_slowed_down_as_a_whole_leaves_no_key_uncertain() {
 
 #[tokio::test]
 async fn a_wrong_checksum_cuts_the_connection_and_leaves_nothing() {
-    let (front, behind) = stages().await;
+    let (front, behind) = start_fixtures().await;
     for bytes in [1, 5, 3_000_000] {
         let body = vec![7; bytes];
         let answer = front
@@ -104,15 +106,15 @@ async fn a_wrong_checksum_cuts_the_connection_and_leaves_nothing() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_leaves_nothing_behind() {
-    let (front, behind) = stages().await;
+    let (front, behind) = start_fixtures().await;
     let (head, _) = put("/far/x", 3_000_000).signed(&front.host());
     let mut socket = TcpStream::connect(front.address).await.unwrap();
     socket.write_all(head.as_bytes()).await.unwrap();
     socket.write_all(&[7; 2_000_000]).await.unwrap();
     drop(socket);
     // Both have given the request up once nothing is in flight.
-    for stage in [&front, &behind] {
-        stage.gateway.shutdown(std::time::Duration::from_secs(20)).await;
+    for fixture in [&front, &behind] {
+        fixture.gateway.shutdown(std::time::Duration::from_secs(20)).await;
     }
     assert!(!behind.visible("data", "x").await);
     assert!(front.told().is_empty() && behind.told().is_empty());
@@ -120,7 +122,7 @@ async fn a_client_that_goes_away_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn errors_from_afar_keep_their_status_code_and_headers() {
-    let (front, _behind) = stages().await;
+    let (front, _behind) = start_fixtures().await;
     assert_eq!(front.send(&put("/far/x", 5), b"hello").await.status, 200);
     for path in ["/far/absent", "/part/absent"] {
         let absent = front.get(path).await;
@@ -138,7 +140,7 @@ async fn errors_from_afar_keep_their_status_code_and_headers() {
 
 #[tokio::test]
 async fn a_store_that_is_down_is_a_503() {
-    let (front, behind) = stages().await;
+    let (front, behind) = start_fixtures().await;
     behind.gateway.shutdown(std::time::Duration::from_secs(5)).await;
     let answer = front.get("/far/x").await;
     assert_eq!(answer.error(), (503, "ServiceUnavailable".to_owned()), "{}", answer.text());

@@ -13,15 +13,15 @@ use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::MountedBucket;
 use verbs3_ufs::{Ufs, UfsSettings};
 
+use crate::gateway_fixture::{Answer, GatewayFixture, mount};
 use crate::signing::Request;
-use crate::stage::{Answer, Stage, mount};
 
 /// The buckets that the store was told to write to.
 #[derive(Clone, Default)]
-struct Remembering(Arc<Mutex<Vec<String>>>);
+struct RememberingStore(Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
-impl S3 for Remembering {
+impl S3 for RememberingStore {
     async fn put_bucket_replication(
         &self,
         request: S3Request<PutBucketReplicationInput>,
@@ -110,9 +110,9 @@ fn more_than_writes() -> Vec<(Request, &'static str)> {
 async fn who_may_write_may_neither_open_nor_lock() {
     let folder = tempfile::tempdir().unwrap();
     let identities = rules(&folder.path().join("identities.toml"), &[("data", "mine/", ALL)]);
-    let stage = Stage::start_with(|setup| setup.identities = identities).await;
-    stage.put("/data/mine/x", b"hello").await;
-    let before = stage.told().len();
+    let fixture = GatewayFixture::start_with(|setup| setup.identities = identities).await;
+    fixture.put("/data/mine/x", b"hello").await;
+    let before = fixture.told().len();
     let document = |request: &Request| match request.query.as_str() {
         "retention=" => {
             "<Retention><Mode>COMPLIANCE</Mode><RetainUntilDate>2099-01-01T00:00:00Z</RetainUntilDate></Retention>"
@@ -124,7 +124,7 @@ async fn who_may_write_may_neither_open_nor_lock() {
         let body = document(&request);
         request.headers.retain(|(name, _)| name != "content-length");
         let request = request.header("content-length", &body.len().to_string());
-        let answer = stage.send(&request, body.as_bytes()).await;
+        let answer = fixture.send(&request, body.as_bytes()).await;
         assert_eq!(answer.error(), (403, "AccessDenied".to_owned()), "{:?}", request.headers);
         assert!(
             answer.text().contains(&format!("the right &quot;{right}&quot;")),
@@ -134,13 +134,13 @@ async fn who_may_write_may_neither_open_nor_lock() {
     }
     let bypass =
         other("DELETE", "/data/mine/x").header("x-amz-bypass-governance-retention", "true");
-    assert_eq!(stage.send(&bypass, b"").await.error(), (403, "AccessDenied".to_owned()));
-    assert!(!stage.visible("data", "mine/y").await && stage.visible("data", "mine/x").await);
-    assert_eq!(stage.told().len(), before, "a home was told of it");
+    assert_eq!(fixture.send(&bypass, b"").await.error(), (403, "AccessDenied".to_owned()));
+    assert!(!fixture.visible("data", "mine/y").await && fixture.visible("data", "mine/x").await);
+    assert_eq!(fixture.told().len(), before, "a home was told of it");
     // The default of many clients opens nothing.
     let closed =
         other("PUT", "/data/mine/y").header("content-length", "0").header("x-amz-acl", "private");
-    assert_eq!(stage.send(&closed, b"").await.status, 200);
+    assert_eq!(fixture.send(&closed, b"").await.status, 200);
 }
 
 #[tokio::test]
@@ -148,20 +148,20 @@ async fn the_rights_open_what_they_are_for() {
     let folder = tempfile::tempdir().unwrap();
     let allow = format!("{ALL}, \"acl\", \"lock\"");
     let identities = rules(&folder.path().join("identities.toml"), &[("data", "mine/", &allow)]);
-    let stage = Stage::start_with(|setup| setup.identities = identities).await;
-    stage.put("/data/mine/x", b"hello").await;
+    let fixture = GatewayFixture::start_with(|setup| setup.identities = identities).await;
+    fixture.put("/data/mine/x", b"hello").await;
     for (request, _) in more_than_writes() {
         // What the local store makes of it is its own.
-        assert_ne!(stage.send(&request, b"").await.status, 403, "{:?}", request.headers);
+        assert_ne!(fixture.send(&request, b"").await.status, 403, "{:?}", request.headers);
     }
     let theirs = other("PUT", "/data/theirs")
         .query("acl=")
         .header("content-length", "0")
         .header("x-amz-acl", "private");
-    assert_eq!(stage.send(&theirs, b"").await.status, 403);
+    assert_eq!(fixture.send(&theirs, b"").await.status, 403);
     let bypass =
         other("DELETE", "/data/mine/x").header("x-amz-bypass-governance-retention", "true");
-    assert_eq!(stage.send(&bypass, b"").await.status, 403, "who locks could unlock");
+    assert_eq!(fixture.send(&bypass, b"").await.status, 403, "who locks could unlock");
 }
 
 fn replication(bucket: &str) -> String {
@@ -194,9 +194,9 @@ fn foreign_replication(bucket: &str) -> String {
     replication(bucket).replace("</Bucket>", owner)
 }
 
-/// A stage whose identity AKOTHER administers `here`, may do in `there` what replication needs, and
-/// not all of that elsewhere.
-async fn administered(folder: &Path, told: &Remembering) -> Stage {
+/// A fixture whose identity AKOTHER administers `here`, may do in `there` what replication needs,
+/// and not all of that elsewhere.
+async fn administered(folder: &Path, told: &RememberingStore) -> GatewayFixture {
     let identities = rules(
         &folder.join("identities.toml"),
         &[
@@ -213,7 +213,7 @@ async fn administered(folder: &Path, told: &Remembering) -> Stage {
         ],
     );
     let ufs = Ufs::new(Arc::new(told.clone()), UfsSettings::with_name("remembering"));
-    Stage::start_with(|setup| {
+    GatewayFixture::start_with(|setup| {
         setup.identities = identities;
         setup.mounts = vec![
             mount("here", ufs.clone(), "real-here", ""),
@@ -232,17 +232,18 @@ async fn administered(folder: &Path, told: &Remembering) -> Stage {
 }
 
 /// Sends a document of the bucket `here`.
-async fn send_document(stage: &Stage, query: &str, document: &str) -> Answer {
+async fn send_document(fixture: &GatewayFixture, query: &str, document: &str) -> Answer {
     let request =
         other("PUT", "/here").query(query).header("content-length", &document.len().to_string());
-    stage.send(&request, document.as_bytes()).await
+    fixture.send(&request, document.as_bytes()).await
 }
 
 #[tokio::test]
 async fn an_admin_reaches_no_other_bucket_by_a_document() {
-    let (folder, told) = (tempfile::tempdir().unwrap(), Remembering::default());
-    let stage = administered(folder.path(), &told).await;
-    let send = async |query: &str, document: String| send_document(&stage, query, &document).await;
+    let (folder, told) = (tempfile::tempdir().unwrap(), RememberingStore::default());
+    let fixture = administered(folder.path(), &told).await;
+    let send =
+        async |query: &str, document: String| send_document(&fixture, query, &document).await;
     for (bucket, status) in [
         ("arn:aws:s3:::secret", 403),
         ("arn:aws:s3:::real-secret", 404),
@@ -270,9 +271,10 @@ async fn an_admin_reaches_no_other_bucket_by_a_document() {
 
 #[tokio::test]
 async fn an_admin_neither_opens_nor_locks_another_bucket() {
-    let (folder, told) = (tempfile::tempdir().unwrap(), Remembering::default());
-    let stage = administered(folder.path(), &told).await;
-    let send = async |query: &str, document: String| send_document(&stage, query, &document).await;
+    let (folder, told) = (tempfile::tempdir().unwrap(), RememberingStore::default());
+    let fixture = administered(folder.path(), &told).await;
+    let send =
+        async |query: &str, document: String| send_document(&fixture, query, &document).await;
     for (query, document, lacks) in [
         ("logging=", open_logging("half"), "acl"),
         ("logging=", open_logging("closed"), "acl"),
@@ -297,13 +299,13 @@ async fn an_admin_neither_opens_nor_locks_another_bucket() {
 
 #[tokio::test]
 async fn a_restore_writes_nowhere_else() {
-    let (folder, told) = (tempfile::tempdir().unwrap(), Remembering::default());
-    let stage = administered(folder.path(), &told).await;
+    let (folder, told) = (tempfile::tempdir().unwrap(), RememberingStore::default());
+    let fixture = administered(folder.path(), &told).await;
     let send = async |document: &str| {
         let request = other("POST", "/here/k")
             .query("restore=")
             .header("content-length", &document.len().to_string());
-        stage.send(&request, document.as_bytes()).await
+        fixture.send(&request, document.as_bytes()).await
     };
     let elsewhere = "<RestoreRequest><Type>SELECT</Type><OutputLocation><S3><BucketName>there</BucketName><Prefix>p</Prefix></S3>\
                      </OutputLocation></RestoreRequest>";

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use verbs3_admin::AdminLimits;
 
+use crate::gateway_fixture::{Answer, GatewayFixture, until};
 use crate::signing::Request;
-use crate::stage::{Answer, Stage, until};
 use verbs3_settings::TimePeriod;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -27,10 +27,6 @@ async fn closed(mut socket: TcpStream) {
     let _ = timeout(Duration::from_secs(60), read).await.expect("the connection is cut");
 }
 
-fn metrics(stage: &Stage) -> String {
-    prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap()
-}
-
 #[tokio::test]
 async fn who_proves_nothing_is_cut_whatever_it_sends() {
     // Silence, half a preface, a preface, pings, headers without an end, half a request, and whole
@@ -46,12 +42,12 @@ async fn who_proves_nothing_is_cut_whatever_it_sends() {
         (unsigned, unsigned),
     ];
     // Nothing else ends them in this test's time.
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.timeouts.proof = TimePeriod(Duration::from_millis(800))
     })
     .await;
     for (opening, every) in openings {
-        let socket = TcpStream::connect(stage.address).await.unwrap();
+        let socket = TcpStream::connect(fixture.address).await.unwrap();
         let (read, mut write) = socket.into_split();
         write.write_all(opening).await.unwrap();
         let renewing = async {
@@ -71,9 +67,11 @@ async fn who_proves_nothing_is_cut_whatever_it_sends() {
         }
     }
     assert!(
-        metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"unproven\"} 7")
+        fixture
+            .metrics_text()
+            .contains("verbs3_gateway_connections_cut_total{reason=\"unproven\"} 7")
     );
-    until(|| metrics(&stage).contains("verbs3_gateway_connections_unproven 0\n")).await;
+    until(|| fixture.metrics_text().contains("verbs3_gateway_connections_unproven 0\n")).await;
 }
 
 #[tokio::test]
@@ -86,14 +84,14 @@ async fn a_tls_connection_without_requests_is_cut() {
     };
     std::fs::write(&files.certificate, made.cert.pem()).unwrap();
     std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.tls = Some(files);
         setup.settings.timeouts.proof = TimePeriod(Duration::from_millis(800));
     })
     .await;
     // No handshake, and one that never ends: a record that is announced and does not come.
     for opening in [b"".as_slice(), &[22, 3, 1, 2, 0]] {
-        let mut socket = TcpStream::connect(stage.address).await.unwrap();
+        let mut socket = TcpStream::connect(fixture.address).await.unwrap();
         socket.write_all(opening).await.unwrap();
         closed(socket).await;
     }
@@ -109,7 +107,7 @@ async fn a_tls_connection_without_requests_is_cut() {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-    let socket = TcpStream::connect(stage.address).await.unwrap();
+    let socket = TcpStream::connect(fixture.address).await.unwrap();
     let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
     let mut stream =
         connector.connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap();
@@ -118,19 +116,21 @@ async fn a_tls_connection_without_requests_is_cut() {
         .await
         .expect("the connection is cut");
     assert!(
-        metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"unproven\"} 3")
+        fixture
+            .metrics_text()
+            .contains("verbs3_gateway_connections_cut_total{reason=\"unproven\"} 3")
     );
 }
 
 #[tokio::test]
 async fn who_has_signed_a_request_may_stay() {
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.timeouts.proof = TimePeriod(Duration::from_millis(300))
     })
     .await;
     let (head, _) =
-        Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
-    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+        Request::new("PUT", "/data/x").header("content-length", "5").signed(&fixture.host());
+    let mut socket = TcpStream::connect(fixture.address).await.unwrap();
     socket.write_all(head.as_bytes()).await.unwrap();
     // A body that takes longer than a stranger may stay.
     for piece in [b"h", b"e", b"l", b"l", b"o"] {
@@ -138,17 +138,18 @@ async fn who_has_signed_a_request_may_stay() {
         socket.write_all(piece).await.unwrap();
     }
     assert_eq!(Answer::read(socket).await.status, 200);
-    assert!(!metrics(&stage).contains("reason=\"unproven\""));
+    assert!(!fixture.metrics_text().contains("reason=\"unproven\""));
 }
 
 #[tokio::test]
 async fn strangers_keep_nobody_out() {
-    let stage = Stage::start_with(|setup| setup.settings.limits.connections_max = 8).await;
-    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+    let fixture =
+        GatewayFixture::start_with(|setup| setup.settings.limits.connections_max = 8).await;
+    assert_eq!(fixture.put("/data/x", b"hello").await.status, 200);
     let mut silent = Vec::new();
-    while let Ok(socket) = TcpStream::connect(stage.address).await {
+    while let Ok(socket) = TcpStream::connect(fixture.address).await {
         silent.push(socket);
-        if metrics(&stage).contains("verbs3_gateway_connections 8\n") {
+        if fixture.metrics_text().contains("verbs3_gateway_connections 8\n") {
             break;
         }
         tokio::task::yield_now().await;
@@ -157,8 +158,8 @@ async fn strangers_keep_nobody_out() {
     // answer.
     let began = std::time::Instant::now();
     loop {
-        let (head, _) = Request::new("GET", "/data/x").signed(&stage.host());
-        let mut socket = TcpStream::connect(stage.address).await.unwrap();
+        let (head, _) = Request::new("GET", "/data/x").signed(&fixture.host());
+        let mut socket = TcpStream::connect(fixture.address).await.unwrap();
         let _ = socket.write_all(head.as_bytes()).await;
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer).await;
@@ -168,27 +169,31 @@ async fn strangers_keep_nobody_out() {
         assert!(began.elapsed() < Duration::from_secs(60), "strangers hold every connection");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"displaced\"}"));
+    assert!(
+        fixture
+            .metrics_text()
+            .contains("verbs3_gateway_connections_cut_total{reason=\"displaced\"}")
+    );
 }
 
 #[tokio::test]
 async fn nobody_known_gives_way_to_a_stranger_who_is_refused() {
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.limits.connections_max = 2;
         setup.settings.limits.unproven_connections_max = 1;
     })
     .await;
-    let (closing, _) = Request::new("GET", "/data/none").signed(&stage.host());
+    let (closing, _) = Request::new("GET", "/data/none").signed(&fixture.host());
     let staying = closing.replace("connection: close\r\n", "");
-    let mut known = TcpStream::connect(stage.address).await.unwrap();
+    let mut known = TcpStream::connect(fixture.address).await.unwrap();
     known.write_all(staying.as_bytes()).await.unwrap();
     let mut answer = [0; 12];
     known.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 404");
     // Idle for so long that it would give way to somebody who is let in.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let _young = TcpStream::connect(stage.address).await.unwrap();
-    closed(TcpStream::connect(stage.address).await.unwrap()).await;
+    let _young = TcpStream::connect(fixture.address).await.unwrap();
+    closed(TcpStream::connect(fixture.address).await.unwrap()).await;
     known.write_all(closing.as_bytes()).await.unwrap();
     let mut rest = String::new();
     known.read_to_string(&mut rest).await.unwrap();
@@ -197,23 +202,24 @@ async fn nobody_known_gives_way_to_a_stranger_who_is_refused() {
 
 #[tokio::test]
 async fn one_address_has_its_share_of_connections() {
-    let stage =
-        Stage::start_with(|setup| setup.settings.limits.connections_per_address_max = 2).await;
+    let fixture =
+        GatewayFixture::start_with(|setup| setup.settings.limits.connections_per_address_max = 2)
+            .await;
     let mut held = Vec::new();
     for _ in 0..2 {
-        held.push(TcpStream::connect(stage.address).await.unwrap());
+        held.push(TcpStream::connect(fixture.address).await.unwrap());
     }
-    until(|| metrics(&stage).contains("verbs3_gateway_connections 2\n")).await;
-    closed(TcpStream::connect(stage.address).await.unwrap()).await;
-    assert!(metrics(&stage).contains("verbs3_gateway_connections_refused_total 1"));
+    until(|| fixture.metrics_text().contains("verbs3_gateway_connections 2\n")).await;
+    closed(TcpStream::connect(fixture.address).await.unwrap()).await;
+    assert!(fixture.metrics_text().contains("verbs3_gateway_connections_refused_total 1"));
     held.clear();
-    until(|| metrics(&stage).contains("verbs3_gateway_connections 0\n")).await;
-    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+    until(|| fixture.metrics_text().contains("verbs3_gateway_connections 0\n")).await;
+    assert_eq!(fixture.put("/data/x", b"hello").await.status, 200);
 }
 
 /// Head of a form, of which nothing follows that anybody has signed.
-fn form_head(stage: &Stage, length: usize) -> String {
-    let host = stage.host();
+fn form_head(fixture: &GatewayFixture, length: usize) -> String {
+    let host = fixture.host();
     format!(
         "POST /data HTTP/1.1\r\nhost: {host}\r\ncontent-type: multipart/form-data; boundary=X\r\n\
          content-length: {length}\r\n\r\n"
@@ -222,7 +228,7 @@ fn form_head(stage: &Stage, length: usize) -> String {
 
 #[tokio::test]
 async fn unsigned_forms_hold_no_place_of_known_requests_and_no_memory() {
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.limits.requests_in_flight_max = 2;
         // A quarter for one address.
         setup.settings.limits.unproven_requests_max = 12;
@@ -231,37 +237,37 @@ async fn unsigned_forms_hold_no_place_of_known_requests_and_no_memory() {
     .await;
     let mut slow = Vec::new();
     for _ in 0..3 {
-        let mut socket = TcpStream::connect(stage.address).await.unwrap();
-        socket.write_all(form_head(&stage, 60_000_000).as_bytes()).await.unwrap();
+        let mut socket = TcpStream::connect(fixture.address).await.unwrap();
+        socket.write_all(form_head(&fixture, 60_000_000).as_bytes()).await.unwrap();
         socket
             .write_all(b"--X\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\n")
             .await
             .unwrap();
         slow.push(socket);
     }
-    until(|| metrics(&stage).contains("verbs3_gateway_requests_unproven 3\n")).await;
-    let text = metrics(&stage);
+    until(|| fixture.metrics_text().contains("verbs3_gateway_requests_unproven 3\n")).await;
+    let text = fixture.metrics_text();
     assert!(text.contains("verbs3_gateway_requests_in_flight 0\n"), "{text}");
     assert!(text.contains("verbs3_gateway_form_bytes 0\n"), "{text}");
     // One more stranger is told to come back, or the oldest is, once it is a second old. Who is known
     // is served.
-    let (mut oldest, newest) = (slow.remove(0), form_head(&stage, 100));
+    let (mut oldest, newest) = (slow.remove(0), form_head(&fixture, 100));
     let told = tokio::select! {
-        answer = stage.exchange(&newest, b"") => answer,
+        answer = fixture.exchange(&newest, b"") => answer,
         answer = Answer::read(&mut oldest) => answer,
     };
     assert_eq!(told.error(), (503, "SlowDown".to_owned()));
     slow.push(oldest);
-    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+    assert_eq!(fixture.put("/data/x", b"hello").await.status, 200);
     for socket in slow {
         closed(socket).await;
     }
-    until(|| metrics(&stage).contains("verbs3_gateway_requests_unproven 0\n")).await;
+    until(|| fixture.metrics_text().contains("verbs3_gateway_requests_unproven 0\n")).await;
 }
 
 #[tokio::test]
 async fn a_form_whose_signature_is_wrong_is_refused_before_its_file() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let field = |name: &str, value: &str| {
         format!("--X\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
     };
@@ -270,8 +276,8 @@ async fn a_form_whose_signature_is_wrong_is_refused_before_its_file() {
         + &field("awsaccesskeyid", "x")
         + &field("policy", "x");
     let head = "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n";
-    let mut socket = TcpStream::connect(stage.address).await.unwrap();
-    socket.write_all(form_head(&stage, 60_000_000).as_bytes()).await.unwrap();
+    let mut socket = TcpStream::connect(fixture.address).await.unwrap();
+    socket.write_all(form_head(&fixture, 60_000_000).as_bytes()).await.unwrap();
     socket.write_all((fields + head).as_bytes()).await.unwrap();
     // The answer comes though not a byte of the file has.
     let mut answer = [0; 12];
@@ -286,10 +292,8 @@ async fn a_form_whose_signature_is_wrong_is_refused_before_its_file() {
 async fn probes_are_answered_while_strangers_hold_admin_connections() {
     let limits =
         AdminLimits { connections_max: 8, per_address_max: 6, deadline: Duration::from_secs(60) };
-    let stage = Stage::start_with(|setup| setup.admin = limits).await;
-    let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = admin.local_addr().unwrap();
-    stage.gateway.serve_admin(admin, Vec::new());
+    let fixture = GatewayFixture::start().await;
+    let address = fixture.serve_admin(limits, Vec::new()).await;
     let mut silent = Vec::new();
     for number in 0..100 {
         let mut socket = TcpStream::connect(address).await.unwrap();
@@ -302,7 +306,7 @@ async fn probes_are_answered_while_strangers_hold_admin_connections() {
     assert_eq!((answer.status, answer.text().as_str()), (200, "ok\n"));
     // Who was there first has given way.
     closed(silent.remove(0)).await;
-    let shown = prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+    let shown = fixture.metrics_text();
     assert!(shown.contains("verbs3_admin_connections_max 8\n"), "{shown}");
     let cut = "verbs3_admin_connections_cut_total{reason=\"displaced\"} ";
     let cut = shown.lines().find_map(|line| line.strip_prefix(cut)).unwrap();
@@ -312,10 +316,8 @@ async fn probes_are_answered_while_strangers_hold_admin_connections() {
 #[tokio::test]
 async fn an_admin_connection_ends_in_time_whatever_it_sends() {
     let limits = AdminLimits { deadline: Duration::from_millis(500), ..AdminLimits::default() };
-    let stage = Stage::start_with(|setup| setup.admin = limits).await;
-    let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = admin.local_addr().unwrap();
-    stage.gateway.serve_admin(admin, Vec::new());
+    let fixture = GatewayFixture::start().await;
+    let address = fixture.serve_admin(limits, Vec::new()).await;
     let mut socket = TcpStream::connect(address).await.unwrap();
     socket.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
     let trickled = async {
@@ -330,11 +332,11 @@ async fn an_admin_connection_ends_in_time_whatever_it_sends() {
 /// text.
 #[tokio::test]
 async fn a_form_behind_another_content_type_is_a_form() {
-    let stage = Stage::start_with(|setup| {
+    let fixture = GatewayFixture::start_with(|setup| {
         setup.settings.timeouts.proof = TimePeriod(Duration::from_secs(600))
     })
     .await;
-    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    let mut socket = TcpStream::connect(fixture.address).await.unwrap();
     let head = b"POST /data HTTP/1.1\r\nhost: x\r\ncontent-type: \xff\r\n\
                  content-type: multipart/form-data; boundary=x\r\ncontent-length: 1000000\r\n\r\n";
     socket.write_all(head).await.unwrap();

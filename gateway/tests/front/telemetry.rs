@@ -22,9 +22,9 @@ use verbs3_telemetry::{
     TelemetryHandle, TelemetryOtlpSettings, TelemetrySettings, TelemetrySource,
 };
 
+use crate::gateway_fixture::{GatewayFixture, until};
 use crate::remote;
 use crate::signing::Request;
-use crate::stage::{Stage, until};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
@@ -115,12 +115,12 @@ fn settings(address: SocketAddr) -> TelemetryOtlpSettings {
     }
 }
 
-fn traced(stage: &Stage, otlp: TelemetryOtlpSettings) -> TelemetryHandle {
+fn traced(fixture: &GatewayFixture, otlp: TelemetryOtlpSettings) -> TelemetryHandle {
     let source = TelemetrySource { service: "verbs3-test", instance: "one" };
     let telemetry =
-        TelemetryHandle::start(&TelemetrySettings { otlp }, source, &stage.registry).unwrap();
+        TelemetryHandle::start(&TelemetrySettings { otlp }, source, &fixture.registry).unwrap();
     let telemetry = telemetry.expect("there is an endpoint");
-    stage.gateway.trace_with(telemetry.request_tracer());
+    fixture.gateway.trace_with(telemetry.request_tracer());
     telemetry
 }
 
@@ -145,20 +145,9 @@ fn has_status(span: &Span) -> bool {
     span.status.as_ref().is_some_and(|status| status.code() != StatusCode::Unset)
 }
 
-/// Of a counter or gauge, over all its labels.
-fn value(stage: &Stage, name: &str) -> f64 {
-    let families = stage.registry.gather();
-    let family = families.iter().find(|family| family.name() == name);
-    let metrics = family.map(|family| family.get_metric()).unwrap_or_default();
-    metrics
-        .iter()
-        .map(|metric| metric.get_gauge().get_value() + metric.get_counter().get_value())
-        .sum()
-}
-
 #[tokio::test]
 async fn a_clients_trace_contains_the_request_and_the_stores_part() {
-    let (front, behind) = remote::stages().await;
+    let (front, behind) = remote::start_fixtures().await;
     let receiver = Receiver::start().await;
     let (ours, theirs) =
         (traced(&front, settings(receiver.address)), traced(&behind, settings(receiver.address)));
@@ -222,15 +211,15 @@ async fn a_clients_trace_contains_the_request_and_the_stores_part() {
 
 #[tokio::test]
 async fn a_receiver_that_refuses_for_a_while_is_told_later() {
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let receiver = Receiver::start().await;
     receiver.taken.lock().refuse = 2;
-    let telemetry = traced(&stage, settings(receiver.address));
-    stage.send(&get("/data/none"), b"").await;
+    let telemetry = traced(&fixture, settings(receiver.address));
+    fixture.send(&get("/data/none"), b"").await;
     until(|| !receiver.spans().is_empty()).await;
-    until(|| value(&stage, "verbs3_telemetry_exports_total") > 2.5).await;
-    assert!(value(&stage, "verbs3_telemetry_spans_dropped_total") < 0.5);
-    until(|| value(&stage, "verbs3_telemetry_spans_exported_total") > 0.5).await;
+    until(|| fixture.metrics().sum("verbs3_telemetry_exports_total", &[]) > 2.5).await;
+    assert!(fixture.metrics().sum("verbs3_telemetry_spans_dropped_total", &[]) < 0.5);
+    until(|| fixture.metrics().sum("verbs3_telemetry_spans_exported_total", &[]) > 0.5).await;
     telemetry.shutdown().await;
 }
 
@@ -240,11 +229,11 @@ async fn a_silent_receiver_costs_a_bounded_queue_and_a_bounded_end() {
     // Takes connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
-    let stage = Stage::start().await;
+    let fixture = GatewayFixture::start().await;
     let timeout = Duration::from_secs(60);
     let (queue_max, batch_max) = (4, 2);
     let telemetry = traced(
-        &stage,
+        &fixture,
         TelemetryOtlpSettings {
             flush_max: TimePeriod::from_millis(300),
             timeout: TimePeriod(timeout),
@@ -255,15 +244,15 @@ async fn a_silent_receiver_costs_a_bounded_queue_and_a_bounded_end() {
     );
     let began = Instant::now();
     for _ in 0..20 {
-        assert_eq!(stage.send(&get("/data/none"), b"").await.status, 404);
+        assert_eq!(fixture.send(&get("/data/none"), b"").await.status, 404);
     }
     assert!(began.elapsed() < timeout, "requests waited for the receiver: {:?}", began.elapsed());
-    until(|| value(&stage, "verbs3_telemetry_spans_dropped_total") > 12.5).await;
-    assert!(value(&stage, "verbs3_telemetry_queue_requests") <= 4.0);
+    until(|| fixture.metrics().sum("verbs3_telemetry_spans_dropped_total", &[]) > 12.5).await;
+    assert!(fixture.metrics().sum("verbs3_telemetry_queue_requests", &[]) <= 4.0);
     let began = Instant::now();
     telemetry.shutdown().await;
     assert!(began.elapsed() < timeout, "the end waited for the receiver: {:?}", began.elapsed());
     // Each request has its own span and one of its call on the store.
-    assert_eq!(value(&stage, "verbs3_telemetry_spans_dropped_total") as u64, 40);
-    assert_eq!(value(&stage, "verbs3_telemetry_queue_requests") as i64, 0);
+    assert_eq!(fixture.metrics().sum("verbs3_telemetry_spans_dropped_total", &[]) as u64, 40);
+    assert_eq!(fixture.metrics().sum("verbs3_telemetry_queue_requests", &[]) as i64, 0);
 }

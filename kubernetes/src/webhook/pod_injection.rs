@@ -1,7 +1,11 @@
 //! Decides what a pod is given, as operations of a JSON Patch (RFC 6902). Pure. Never changes what a
 //! container sets itself, and gives a pod that was patched already nothing more.
 
+mod lending_folder;
+
 use serde_json::{Value, json};
+
+use lending_folder::LendingFolder;
 
 use super::settings::WebhookSettings;
 
@@ -57,6 +61,13 @@ struct CredentialsSource<'a> {
     is_optional: bool,
 }
 
+/// What the containers of a pod get besides the endpoint.
+#[derive(Clone, Copy)]
+struct ContainerParts<'a> {
+    source: Option<&'a CredentialsSource<'a>>,
+    lending: Option<LendingFolder<'a>>,
+}
+
 impl WebhookSettings {
     /// Decides what a pod is given. `pod` may be anything: the API server checks it later.
     pub fn plan_injection(&self, pod: &Value) -> PodInjection {
@@ -83,25 +94,48 @@ impl WebhookSettings {
             (None, None) => None,
         };
         let is_beside_env_from = annotations[BESIDE_ENV_FROM] == "true";
+        let lending = match annotations[lending_folder::LENDING] == "true" {
+            true => self.find_lending(&pod["spec"], &mut injection.warnings),
+            false => None,
+        };
         for list in lists {
             for (index, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate()
             {
-                if !is_beside_env_from && hides_variables(container) {
+                if !is_beside_env_from && hides_variables(container, lending.is_some()) {
                     injection.warn_env_from(container);
                     continue;
                 }
-                let path = format!("/spec/{list}/{index}/env");
-                self.plan_container(container, &path, source.as_ref(), &mut injection.operations);
+                let path = format!("/spec/{list}/{index}");
+                let parts = ContainerParts { source: source.as_ref(), lending };
+                self.plan_container(container, &path, parts, &mut injection.operations);
             }
         }
+        // For nobody, a folder of the host would only keep the pod out of its namespace.
+        if let Some(folder) = lending
+            && injection.operations.iter().any(mounts_something)
+        {
+            folder.plan_volume(&pod["spec"], &mut injection.operations);
+        }
         injection
+    }
+
+    /// Returns the folder of the gateway's socket, for a pod that asks for it.
+    fn find_lending(&self, spec: &Value, warnings: &mut Vec<String>) -> Option<LendingFolder<'_>> {
+        let folder = self.lending_socket.as_deref().and_then(LendingFolder::of_socket);
+        let warning = match &folder {
+            Some(found) if !found.is_in_the_way(spec) => return folder,
+            Some(_) => lending_folder::OWN_USE,
+            None => lending_folder::NO_SOCKET,
+        };
+        warnings.push(warning.to_owned());
+        None
     }
 
     fn plan_container(
         &self,
         container: &Value,
         path: &str,
-        source: Option<&CredentialsSource<'_>>,
+        parts: ContainerParts<'_>,
         operations: &mut Vec<Value>,
     ) {
         let env = container["env"].as_array();
@@ -132,7 +166,7 @@ impl WebhookSettings {
         if !region.is_empty() && is_ours && !sets_any(&REGIONS) {
             added.extend(REGIONS.map(|name| json!({ "name": name, "value": region })));
         }
-        if let Some(CredentialsSource { secret, is_optional }) = source
+        if let Some(CredentialsSource { secret, is_optional }) = parts.source
             && (is_ours || !is_optional)
             && !sets_any(&KEYS)
             && !sets_any(&OTHER_CREDENTIALS)
@@ -142,6 +176,14 @@ impl WebhookSettings {
                 json!({ "name": key, "valueFrom": { "secretKeyRef": reference } })
             }));
         }
+        // A socket of the container's own has its own folder.
+        if let Some(lending) = parts.lending.filter(|_| !sets_any(&[lending_folder::SOCKET]))
+            && let Some(mounting) = lending.plan_mount(container, path)
+        {
+            added.push(lending.socket_variable());
+            operations.extend(mounting);
+        }
+        let path = format!("{path}/env");
         match env {
             _ if added.is_empty() => {}
             None => operations.push(json!({ "op": "add", "path": path, "value": added })),
@@ -169,13 +211,18 @@ impl PodInjection {
 
 /// Whether `envFrom` may set a variable that is added: what a ConfigMap or Secret holds is not known
 /// here, and `env` wins over it.
-fn hides_variables(container: &Value) -> bool {
-    let lists = [&[NODE_IP][..], &ENDPOINTS, &REGIONS, &KEYS, &OTHER_CREDENTIALS];
+fn hides_variables(container: &Value, lends: bool) -> bool {
+    let socket: &[&str] = if lends { &[lending_folder::SOCKET] } else { &[] };
+    let lists = [&[NODE_IP][..], &ENDPOINTS, &REGIONS, &KEYS, &OTHER_CREDENTIALS, socket];
     let may_set = |source: &Value| {
         let prefix = source["prefix"].as_str().unwrap_or_default();
         lists.iter().copied().flatten().any(|name| name.starts_with(prefix))
     };
     container["envFrom"].as_array().into_iter().flatten().any(may_set)
+}
+
+fn mounts_something(operation: &Value) -> bool {
+    operation["path"].as_str().is_some_and(|path| path.contains("/volumeMounts"))
 }
 
 fn runs_on_windows(spec: &Value) -> bool {

@@ -28,6 +28,11 @@ pub struct WebhookSettings {
     /// get keys.
     #[setting(example = "verbs3-access-key")]
     pub credentials_secret: Option<String>,
+    /// The gateways' `gateway.lending.socket`. Pods that lend memory (annotation `verbs3.io/lending:
+    /// "true"`) get its folder of their node, and this as `VERBS3_SOCKET`. None: they read over
+    /// HTTP.
+    #[setting(example = "/run/verbs3-lending/gateway.sock")]
+    pub lending_socket: Option<PathBuf>,
     /// Connections at once, each for one review. Beyond it the oldest of the busiest address gives
     /// way.
     #[setting(default = 1024, range = 16..=65_536)]

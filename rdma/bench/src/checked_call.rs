@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::BenchError;
 use super::message::{BenchHostInfo, MeasureOperation, MeasureRequest, MeasureResponse};
-use crate::transport::{CallEvent, OutgoingCall, PeerConnection, ReplyPart};
+use verbs3_rdma::transport::{CallEvent, OutgoingCall, PeerConnection, ReplyPart};
 
 /// Fetches the host's information beside its ways.
 pub(super) async fn fetch_host_info(

@@ -10,13 +10,13 @@ use super::message::BenchHostInfo;
 use super::pattern_pages::PatternPages;
 use super::plain_server::PlainServer;
 use super::service::BenchService;
-use crate::arena::{Arena, ArenaOptions};
-use crate::calls::CallOptions;
-use crate::peer::{ShmWay, TransportWays};
-use crate::shm::{ShmServer, ShmServerOptions};
-use crate::tcp::{TcpOptions, TcpServer, TcpServerOptions};
-use crate::transport::{CallService, TransportKind};
-use crate::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions};
+use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_rdma::calls::CallOptions;
+use verbs3_rdma::peer::{ShmWay, TransportWays};
+use verbs3_rdma::shm::{ShmServer, ShmServerOptions};
+use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions};
+use verbs3_rdma::transport::{CallService, TransportKind};
+use verbs3_rdma::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions};
 
 /// Options that say where to serve.
 #[derive(Debug, Clone)]
@@ -193,8 +193,8 @@ struct DeferredService(std::sync::OnceLock<BenchService>);
 impl CallService for DeferredService {
     async fn serve_call(
         &self,
-        request: crate::transport::IncomingCall,
-        reply: crate::transport::ReplySender,
+        request: verbs3_rdma::transport::IncomingCall,
+        reply: verbs3_rdma::transport::ReplySender,
     ) {
         // An earlier call is dropped, and its requester is told. Nobody knows of the ways before.
         if let Some(service) = self.0.get() {

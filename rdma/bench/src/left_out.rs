@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::peer::WaysError;
-use crate::shm::ShmBindError;
-use crate::transport::{TransportError, TransportKind};
-use crate::verbs::NoRdma;
+use verbs3_rdma::peer::WaysError;
+use verbs3_rdma::shm::ShmBindError;
+use verbs3_rdma::transport::{TransportError, TransportKind};
+use verbs3_rdma::verbs::NoRdma;
 
 /// A way that is not measured, and the reason.
 #[derive(Debug, Clone)]

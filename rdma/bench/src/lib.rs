@@ -26,7 +26,7 @@ pub use message::ECHO_BYTES_MAX;
 pub use requester::{ALL_RAILS, BenchRequester, DialOptions, MeasuredWay};
 pub use transfer_cost::TransferCost;
 
-use crate::transport::TransportError;
+use verbs3_rdma::transport::TransportError;
 
 /// Reason why there is no figure.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use super::message::{MeasureOperation, MeasureRequest};
 use super::pattern_pages::borrow_landing;
 use super::plain_server::{self, PlainLoad};
 use super::{BenchError, BenchRequester, ECHO_BYTES_MAX, MeasuredWay, TransferCost};
-use crate::transport::{CallEvent, PeerConnection};
+use verbs3_rdma::transport::{CallEvent, PeerConnection};
 
 /// Least and most calls of a latency measurement, whatever the time.
 const SAMPLES_MIN: usize = 10;
@@ -218,8 +218,8 @@ impl BenchRequester {
     ) -> Result<(), BenchError> {
         let from = self.next.fetch_add(1, Ordering::Relaxed);
         let landing = if connection.wants_landing() {
-            let leased = borrow_landing(&self.arena, self.source.page_bytes(), bytes);
-            Some(leased.ok_or(BenchError::NoRoom { bytes })?)
+            let loaned = borrow_landing(&self.arena, self.source.page_bytes(), bytes);
+            Some(loaned.ok_or(BenchError::NoRoom { bytes })?)
         } else {
             None
         };

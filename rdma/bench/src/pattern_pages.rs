@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 
-use crate::arena::Arena;
-use crate::landing::Landing;
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::landing::Landing;
 
 /// Pages of a source. A prime, so that no power of two of calls meets the same page in the same
 /// memory again and again.

@@ -9,15 +9,15 @@ use super::checked_call::fetch_host_info;
 use super::left_out::{LeftOut, LeftOutCause};
 use super::message::BenchHostInfo;
 use super::pattern_pages::PatternPages;
-use crate::arena::{Arena, ArenaOptions};
-use crate::calls::CallOptions;
-use crate::peer::TransportWays;
-use crate::shm::ShmTransport;
-use crate::tcp::{TcpOptions, TcpTransport};
-use crate::transport::{
+use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_rdma::calls::CallOptions;
+use verbs3_rdma::peer::TransportWays;
+use verbs3_rdma::shm::ShmTransport;
+use verbs3_rdma::tcp::{TcpOptions, TcpTransport};
+use verbs3_rdma::transport::{
     PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, WayTerms,
 };
-use crate::verbs::{self, VerbsOptions, VerbsTransport};
+use verbs3_rdma::verbs::{self, VerbsOptions, VerbsTransport};
 
 /// Memory beside the pages and the landings in bytes: each size class takes its own extents.
 const SLACK_BYTES: usize = 32 << 20;

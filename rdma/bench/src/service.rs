@@ -8,8 +8,8 @@ use bytes::Bytes;
 use super::message::{BenchHostInfo, MeasureOperation, MeasureRequest, MeasureResponse};
 use super::pattern_pages::{PatternPages, borrow_landing};
 use super::transfer_cost::TransferCost;
-use crate::arena::Arena;
-use crate::transport::{CallService, IncomingCall, ReplySender, TransportError};
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender, TransportError};
 
 pub(super) struct BenchService {
     pub(super) arena: Arena,

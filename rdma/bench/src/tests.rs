@@ -8,11 +8,11 @@ use bytes::Bytes;
 
 use super::pattern_pages::PatternPages;
 use super::*;
-use crate::arena::{Arena, ArenaOptions};
-use crate::calls::{CallOptions, HandshakeSecret};
-use crate::tcp::TcpOptions;
-use crate::transport::TransportKind;
-use crate::verbs::VerbsOptions;
+use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_rdma::calls::{CallOptions, HandshakeSecret};
+use verbs3_rdma::tcp::TcpOptions;
+use verbs3_rdma::transport::TransportKind;
+use verbs3_rdma::verbs::VerbsOptions;
 
 const PAGE: usize = 16 << 10;
 const SHORT: Duration = Duration::from_millis(20);

@@ -2,7 +2,7 @@
 
 use std::ops::Sub;
 
-use crate::metrics::{PostedOperation, VerbsRailMetrics, transport_metrics};
+use verbs3_rdma::metrics::{VerbsWork, read_verbs_work};
 
 /// The cost since the start of the process, or between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,19 +20,8 @@ impl TransferCost {
     /// Reads CPU time from `getrusage`, and the rest from this process's metrics. Every value
     /// counts from the start of the process.
     pub fn read_counters() -> Self {
-        let rails = transport_metrics().rails.list_tables();
-        let sum = |count: fn(&VerbsRailMetrics) -> u64| rails.iter().map(count).sum();
-        Self {
-            cpu_micros: cpu_micros(),
-            work_requests: sum(|rail| {
-                [PostedOperation::Write, PostedOperation::Send, PostedOperation::Window]
-                    .map(|op| rail.work_requests[op].get())
-                    .iter()
-                    .sum()
-            }),
-            completions: sum(|rail| rail.completions.get()),
-            copied_bytes: sum(|rail| rail.copied_bytes.get()),
-        }
+        let VerbsWork { work_requests, completions, copied_bytes } = read_verbs_work();
+        Self { cpu_micros: cpu_micros(), work_requests, completions, copied_bytes }
     }
 }
 

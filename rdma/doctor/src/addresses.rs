@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
-use crate::rails::list_all_interfaces;
+use verbs3_rdma::rails::list_all_interfaces;
 
 /// Addresses by network device.
 pub type DeviceAddresses = BTreeMap<String, Vec<IpAddr>>;

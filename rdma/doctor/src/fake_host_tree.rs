@@ -26,7 +26,7 @@ impl FakeHostTree {
     /// Makes a host with two healthy ports: InfiniBand `mlx5_0/1` with `ib0`, RoCE `mlx5_1/1` with
     /// `eth2`.
     pub(super) fn mlx5_host() -> Self {
-        let fake = Self::new(include_str!("fixtures/mlx5.tree"));
+        let fake = Self::new(include_str!("../fixtures/mlx5.tree"));
         let ip = |text: &str| vec![text.parse::<IpAddr>().unwrap()];
         let addresses =
             [("ib0", ip("10.1.0.7")), ("eth2", ip("10.2.0.7")), ("lo", ip("127.0.0.1"))];
@@ -37,18 +37,18 @@ impl FakeHostTree {
     }
 
     pub(super) fn soft_roce_host() -> Self {
-        Self::new(include_str!("fixtures/rxe.tree"))
+        Self::new(include_str!("../fixtures/rxe.tree"))
     }
 
     /// Makes a host whose one RDMA device, `rdmap0s6`, makes no reliable connections.
     pub(super) fn efa_host() -> Self {
-        let fake = Self::new(include_str!("fixtures/efa.tree"));
+        let fake = Self::new(include_str!("../fixtures/efa.tree"));
         let addresses = [("ens5".to_owned(), vec!["10.3.0.7".parse::<IpAddr>().unwrap()])];
         Self { addresses: addresses.into(), ..fake }
     }
 
     pub(super) fn bare_host() -> Self {
-        Self::new(include_str!("fixtures/bare.tree"))
+        Self::new(include_str!("../fixtures/bare.tree"))
     }
 
     fn new(tree: &str) -> Self {

@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
-pub use crate::cpu_affinity::CpuSet;
 pub use cgroup::DeviceCgroupLimit;
 pub use device::{DeviceDescription, DeviceFileAccess, DeviceKind};
 use file_tree::HostFileTree;
@@ -30,6 +29,7 @@ pub use port::{GidKind, GidTableEntry, LinkLayer, PortDataRate, PortDescription,
 pub use process::{MemlockLimit, ProcessLimits};
 pub(super) use software::DRIVERS;
 pub use software::{UnusedNic, VerbsLibraries};
+pub use verbs3_rdma::cpu_affinity::CpuSet;
 
 use super::addresses::DeviceAddresses;
 

@@ -51,13 +51,13 @@ impl Drop for ArenaLoan {
 /// }
 /// ```
 pub struct ArenaCell {
-    pub(super) lease: ArenaLoan,
+    pub(super) loan: ArenaLoan,
 }
 
 impl ArenaCell {
     /// Returns the bytes asked for.
     pub fn len(&self) -> usize {
-        self.lease.asked
+        self.loan.asked
     }
 
     /// Returns true if zero bytes were asked for. Written bytes do not matter here.
@@ -67,7 +67,7 @@ impl ArenaCell {
 
     /// Turns the cell into its one writer and the first of its readers.
     pub fn split_writer_reader(self) -> (CellWriter, CellReader) {
-        let cell = Arc::new(AppendedCell { lease: self.lease, written: AtomicUsize::new(0) });
+        let cell = Arc::new(AppendedCell { loan: self.loan, written: AtomicUsize::new(0) });
         let writer = CellWriter { cell: cell.clone(), written: 0 };
         (writer, CellReader { cell })
     }
@@ -75,12 +75,12 @@ impl ArenaCell {
     /// Turns the cell into a range that is filled in any order.
     pub(crate) fn into_span(self) -> CellSpan {
         let range = 0..self.len();
-        CellSpan { lease: Arc::new(self.lease), range }
+        CellSpan { loan: Arc::new(self.loan), range }
     }
 }
 
 struct AppendedCell {
-    lease: ArenaLoan,
+    loan: ArenaLoan,
     /// Count of written bytes. Bytes below it will not change. Anyone who loaded it with Acquire
     /// may read them.
     written: AtomicUsize,
@@ -116,8 +116,8 @@ impl CellWriter {
 
     /// Returns the unwritten rest.
     pub fn spare_bytes(&mut self) -> &mut [u8] {
-        let bytes = self.cell.lease.asked - self.written;
-        let start = self.cell.lease.address_at(self.written);
+        let bytes = self.cell.loan.asked - self.written;
+        let start = self.cell.loan.address_at(self.written);
         // SAFETY: the range is loaned and initialised (zeroed by the kernel, or old bytes). Readers
         // stay below the watermark, this is the only writer, and `&mut self` is held as long as the
         // slice lives.
@@ -130,7 +130,7 @@ impl CellWriter {
     /// # Panics
     /// When fewer bytes than that are left.
     pub fn publish_bytes(&mut self, bytes: usize) {
-        let left = self.cell.lease.asked - self.written;
+        let left = self.cell.loan.asked - self.written;
         assert!(bytes <= left, "{bytes} bytes published, {left} left");
         self.written += bytes;
         self.cell.written.store(self.written, Ordering::Release);
@@ -153,8 +153,8 @@ impl CellReader {
     /// Returns the extent that the cell lies in, for evacuation; see
     /// [`super::Arena::sparsest_extent`].
     pub fn extent_id(&self) -> ExtentId {
-        let lease = &self.cell.lease;
-        lease.arena.extent_of(lease.slot.offset)
+        let loan = &self.cell.loan;
+        loan.arena.extent_of(loan.slot.offset)
     }
 
     /// Returns a zero-copy view that pins the cell, or `None` while `range.end` has not been
@@ -180,7 +180,7 @@ struct WrittenRange {
 
 impl AsRef<[u8]> for WrittenRange {
     fn as_ref(&self) -> &[u8] {
-        let start = self.cell.lease.address_at(self.range.start);
+        let start = self.cell.loan.address_at(self.range.start);
         // SAFETY: `CellReader::pinned_bytes` saw the watermark (Acquire) at or above `range.end`,
         // and nobody writes below it. The loan keeps the range from being handed out again.
         unsafe { std::slice::from_raw_parts(start, self.range.len()) }
@@ -190,7 +190,7 @@ impl AsRef<[u8]> for WrittenRange {
 /// A range of a cell that nobody else can see. The parts of a cut span are disjoint, so each is
 /// exclusive.
 pub(crate) struct CellSpan {
-    lease: Arc<ArenaLoan>,
+    loan: Arc<ArenaLoan>,
     range: Range<usize>,
 }
 
@@ -200,12 +200,12 @@ impl CellSpan {
     }
 
     pub(crate) fn start_address(&self) -> usize {
-        self.lease.address_at(self.range.start) as usize
+        self.loan.address_at(self.range.start) as usize
     }
 
     /// Keeps the whole cell from being loaned again, and grants nothing else.
     pub(crate) fn hold_cell(&self) -> CellHold {
-        CellHold { _lease: self.lease.clone() }
+        CellHold { _loan: self.loan.clone() }
     }
 
     /// Cuts the first `bytes` off and returns them.
@@ -214,13 +214,13 @@ impl CellSpan {
         let middle = self.range.start + bytes;
         let first = self.range.start..middle;
         self.range.start = middle;
-        Self { lease: self.lease.clone(), range: first }
+        Self { loan: self.loan.clone(), range: first }
     }
 
     /// Returns the range to the transport that fills it, and to nobody else. No one vouches for its
     /// content.
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
-        let start = self.lease.address_at(self.range.start);
+        let start = self.loan.address_at(self.range.start);
         // SAFETY: spans are made from an exclusively owned cell and only ever cut in disjoint
         // parts, so this one is the only way to its range; the memory is loaned and initialised,
         // and `&mut self` lasts as long as the slice.
@@ -237,14 +237,14 @@ impl CellSpan {
 /// A hold that keeps a cell loaned after its spans are gone: a peer that was lent it may still
 /// write to it.
 pub(crate) struct CellHold {
-    _lease: Arc<ArenaLoan>,
+    _loan: Arc<ArenaLoan>,
 }
 
 struct FrozenCellSpan(CellSpan);
 
 impl AsRef<[u8]> for FrozenCellSpan {
     fn as_ref(&self) -> &[u8] {
-        let start = self.0.lease.address_at(self.0.range.start);
+        let start = self.0.loan.address_at(self.0.range.start);
         // SAFETY: as in `CellSpan::as_mut`, and the span was consumed: nothing can write to the
         // range any more.
         unsafe { std::slice::from_raw_parts(start, self.0.range.len()) }

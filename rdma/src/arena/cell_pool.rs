@@ -13,7 +13,7 @@ const UNASSIGNED: u16 = u16::MAX;
 #[derive(Clone)]
 struct ArenaExtent {
     class: u16,
-    leased: u32,
+    loaned: u32,
     /// Index of the extent in its class's list, while it has free cells.
     partial_at: u32,
 }
@@ -35,21 +35,21 @@ pub(super) struct ArenaCellPool {
     unassigned: Vec<u32>,
     /// For each class, its extents that have a free cell.
     partial: Vec<Vec<u32>>,
-    leased_bytes: u64,
+    loaned_bytes: u64,
     asked_bytes: u64,
 }
 
 impl ArenaCellPool {
     pub(super) fn new(classes: SizeClasses, extents: u32) -> Self {
         let words = (classes.extent_bytes() / CELL_BYTES_MIN).div_ceil(64);
-        let blank = ArenaExtent { class: UNASSIGNED, leased: 0, partial_at: 0 };
+        let blank = ArenaExtent { class: UNASSIGNED, loaned: 0, partial_at: 0 };
         Self {
             extents: vec![blank; extents as usize],
             free: vec![0; extents as usize * words],
             words,
             unassigned: (0..extents).rev().collect(),
             partial: vec![Vec::new(); classes.len()],
-            leased_bytes: 0,
+            loaned_bytes: 0,
             asked_bytes: 0,
             classes,
         }
@@ -69,11 +69,11 @@ impl ArenaCellPool {
 
         let width = self.classes.class_width(class);
         let state = &mut self.extents[extent as usize];
-        state.leased += 1;
-        if state.leased as usize == self.classes.cells_per_extent(class) {
+        state.loaned += 1;
+        if state.loaned as usize == self.classes.cells_per_extent(class) {
             self.partial[usize::from(class)].pop();
         }
-        self.leased_bytes += width as u64;
+        self.loaned_bytes += width as u64;
         self.asked_bytes += asked as u64;
         Some(CellLocation {
             offset: extent as usize * self.classes.extent_bytes() + cell * width,
@@ -90,18 +90,18 @@ impl ArenaCellPool {
         let bit = 1u64 << (cell % 64);
         debug_assert_eq!(*word & bit, 0, "cell released twice");
         *word |= bit;
-        self.leased_bytes -= width as u64;
+        self.loaned_bytes -= width as u64;
         self.asked_bytes -= asked as u64;
 
         let was_full =
-            self.extents[extent].leased as usize == self.classes.cells_per_extent(slot.class);
-        self.extents[extent].leased -= 1;
+            self.extents[extent].loaned as usize == self.classes.cells_per_extent(slot.class);
+        self.extents[extent].loaned -= 1;
         if was_full {
             let list = &mut self.partial[usize::from(slot.class)];
             self.extents[extent].partial_at = list.len() as u32;
             list.push(extent as u32);
         }
-        if self.extents[extent].leased == 0 {
+        if self.extents[extent].loaned == 0 {
             self.unassign_extent(extent as u32);
         }
     }
@@ -113,7 +113,7 @@ impl ArenaCellPool {
             .iter()
             .enumerate()
             .filter(|(_, extent)| extent.class != UNASSIGNED)
-            .min_by_key(|(_, extent)| (extent.leased, extent.class))
+            .min_by_key(|(_, extent)| (extent.loaned, extent.class))
             .map(|(id, _)| ExtentId(id as u32))
     }
 
@@ -121,7 +121,7 @@ impl ArenaCellPool {
         let extent_bytes = self.classes.extent_bytes() as u64;
         ArenaUsage {
             capacity_bytes: self.extents.len() as u64 * extent_bytes,
-            leased_bytes: self.leased_bytes,
+            loaned_bytes: self.loaned_bytes,
             asked_bytes: self.asked_bytes,
             unassigned_bytes: self.unassigned.len() as u64 * extent_bytes,
         }
@@ -137,7 +137,7 @@ impl ArenaCellPool {
         }
         let list = &mut self.partial[usize::from(class)];
         self.extents[extent as usize] =
-            ArenaExtent { class, leased: 0, partial_at: list.len() as u32 };
+            ArenaExtent { class, loaned: 0, partial_at: list.len() as u32 };
         list.push(extent);
         Some(extent)
     }

@@ -58,13 +58,13 @@ fn the_sparsest_extent_is_the_one_with_the_fewest_cells() {
 
 #[derive(Debug, Clone)]
 enum PoolTestStep {
-    Lease(usize),
+    Loan(usize),
     Release(usize),
 }
 
 fn step_sequences() -> impl Strategy<Value = Vec<PoolTestStep>> {
     let step = prop_oneof![
-        3 => (1usize..=256 << 10).prop_map(PoolTestStep::Lease),
+        3 => (1usize..=256 << 10).prop_map(PoolTestStep::Loan),
         2 => any::<usize>().prop_map(PoolTestStep::Release),
     ];
     proptest::collection::vec(step, 1..400)
@@ -72,12 +72,12 @@ fn step_sequences() -> impl Strategy<Value = Vec<PoolTestStep>> {
 
 proptest! {
     #[test]
-    fn leased_ranges_never_overlap_and_all_memory_comes_back(steps in step_sequences()) {
+    fn loaned_ranges_never_overlap_and_all_memory_comes_back(steps in step_sequences()) {
         let mut pool = make_pool(4);
         let mut live: BTreeMap<usize, (CellLocation, usize)> = BTreeMap::new();
         for step in steps {
             match step {
-                PoolTestStep::Lease(bytes) => if let Some(slot) = allocate_bytes(&mut pool, bytes) {
+                PoolTestStep::Loan(bytes) => if let Some(slot) = allocate_bytes(&mut pool, bytes) {
                     let width = pool.classes.class_width(slot.class);
                     let extent = extent_of(slot.offset);
                     prop_assert_eq!(extent, extent_of(slot.offset + width - 1));
@@ -103,6 +103,6 @@ proptest! {
         }
         let usage = pool.pool_usage();
         prop_assert_eq!(usage.unassigned_bytes, usage.capacity_bytes);
-        prop_assert_eq!(usage.leased_bytes, 0);
+        prop_assert_eq!(usage.loaned_bytes, 0);
     }
 }

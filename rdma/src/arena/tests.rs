@@ -29,7 +29,7 @@ fn only_written_bytes_are_visible() {
 }
 
 #[test]
-fn old_bytes_of_a_cell_that_is_leased_again_stay_hidden() {
+fn old_bytes_of_a_cell_that_is_loaned_again_stay_hidden() {
     let arena = arena(1);
     let (mut writer, reader) = arena.allocate_cell(4096).unwrap().split_writer_reader();
     writer.spare_bytes().fill(0xAA);
@@ -77,7 +77,7 @@ fn a_sole_reader_is_not_shared() {
 }
 
 #[test]
-fn a_full_arena_leases_nothing_until_a_cell_returns() {
+fn a_full_arena_loans_nothing_until_a_cell_returns() {
     let arena = arena(1);
     let mut cells: Vec<_> = (0..8).map(|_| arena.allocate_cell(256 << 10).unwrap()).collect();
     assert!(arena.allocate_cell(256 << 10).is_none());

@@ -1,6 +1,7 @@
 //! Owns the question whether an address lies in the IP subnet of a rail.
 
 use std::net::IpAddr;
+use std::str::FromStr;
 
 /// The subnet of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,11 @@ impl RailSubnet {
     /// Makes the subnet of `address`, whose first `prefix` bits all its addresses share.
     pub fn new(address: IpAddr, prefix: u8) -> Self {
         Self { address, prefix }
+    }
+
+    /// Returns true if `text` is meant as a subnet: `10.2.0.0/16`.
+    pub fn is_notation(text: &str) -> bool {
+        text.contains('/')
     }
 
     /// Returns true if `address` lies in this subnet. Every address of a subnet without any common
@@ -28,6 +34,26 @@ impl RailSubnet {
             _ => 0,
         };
         self.prefix > 0 && differing >= u32::from(self.prefix)
+    }
+}
+
+/// Why a text is no subnet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "is no subnet: an address, a slash, and the number of bits that all its addresses share, such \
+    as 10.2.0.0/16"
+)]
+pub struct SubnetNotationError;
+
+impl FromStr for RailSubnet {
+    type Err = SubnetNotationError;
+
+    fn from_str(text: &str) -> Result<Self, SubnetNotationError> {
+        let (address, prefix) = text.split_once('/').ok_or(SubnetNotationError)?;
+        let address: IpAddr = address.parse().map_err(|_| SubnetNotationError)?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.parse().ok().filter(|prefix| (1..=bits).contains(prefix));
+        Ok(Self { address, prefix: prefix.ok_or(SubnetNotationError)? })
     }
 }
 
@@ -47,5 +73,15 @@ mod tests {
         assert!(contains("10.1.0.6", 31, "10.1.0.7") && !contains("10.1.0.6", 31, "10.1.0.8"));
         assert!(contains("fd00:1::7", 64, "fd00:1::9") && !contains("fd00:1::7", 64, "fd00:2::9"));
         assert!(!contains("10.1.0.7", 24, "fd00::1") && !contains("10.1.0.7", 0, "10.1.0.8"));
+    }
+
+    #[test]
+    fn a_subnet_is_written_with_its_bits() {
+        let subnet: RailSubnet = "10.2.0.0/16".parse().unwrap();
+        assert!(subnet.contains_address("10.2.9.9".parse().unwrap()));
+        assert!("fd00:1::/64".parse::<RailSubnet>().is_ok());
+        for wrong in ["10.2.0.0", "10.2.0.0/0", "10.2.0.0/33", "10.2/16", "ib0/16", "10.2.0.0/x"] {
+            assert_eq!(wrong.parse::<RailSubnet>(), Err(SubnetNotationError), "{wrong}");
+        }
     }
 }

@@ -76,8 +76,8 @@ fn vector_cpus(folder: &Path, proc: &Path) -> BTreeMap<u32, CpuSet> {
 /// Returns the number of the vector whose interrupt has this name.
 fn vector_of(interrupt: &str) -> Option<u32> {
     let name = interrupt.split('@').next()?.to_ascii_lowercase();
-    let after = VECTOR_WORDS.iter().find_map(|word| name.rsplit_once(word))?.1;
-    after.trim_start_matches('-').parse().ok()
+    let number = |word: &&str| name.rsplit_once(word)?.1.trim_start_matches('-').parse().ok();
+    VECTOR_WORDS.iter().find_map(number)
 }
 
 #[cfg(test)]
@@ -148,11 +148,12 @@ mod tests {
             "irdma-ens1f0-CEQ-3",
             "bnxt_re-nq-4@pci:0000:01:00.0",
             "erdma-ceq7@pci:0000:01:00.0",
+            "irdma-compute0-CEQ-5",
             "mlx5_async0@pci:0000:3b:00.0",
             "irdma-ens1f0-AEQ",
             "eth0",
         ];
         let told = vectors.map(vector_of);
-        assert_eq!(told, [Some(12), Some(3), Some(4), Some(7), None, None, None]);
+        assert_eq!(told, [Some(12), Some(3), Some(4), Some(7), Some(5), None, None, None]);
     }
 }

@@ -187,7 +187,7 @@ async fn fake_device_that_fails_ends_connections_and_opens_anew() {
     let device = Arc::downgrade(&rail.rail_device());
     make_happen(FATAL, address);
     wait_until("the connection is over", || connection.broken_reason().is_some()).await;
-    wait_until("every landing is back", || rail.memory.arena_usage().leased_bytes == 0).await;
+    wait_until("every landing is back", || rail.memory.arena_usage().loaned_bytes == 0).await;
     drop(connection);
     wait_until("nothing holds the device", || device.strong_count() == 0).await;
     wait_until("both sides are up again", || rail.is_up()).await;

@@ -227,7 +227,7 @@ async fn hostile_worker_with_the_key_of_a_landing_reaches_the_others() {
     let key = liar.next_target().await.key;
     liar.write(other.as_ptr() as u64, key);
     let place = other.as_ptr() as usize;
-    // SAFETY: a byte of a page that `other` keeps leased.
+    // SAFETY: a byte of a page that `other` keeps loaned.
     let is_written = || unsafe { (place as *const u8).read_volatile() } == 0xEE;
     wait_until("the foreign landing is written to", is_written).await;
     assert!(connection.broken_reason().is_none());
@@ -267,7 +267,7 @@ async fn hostile_worker_with_a_window_reaches_its_own_landing_only() {
                 liar.write(other.as_ptr() as u64, told.key);
                 let place = other.as_ptr() as usize;
                 wait_until("it is refused, or soft-RoCE let it", || {
-                    // SAFETY: a byte of a page that `other` keeps leased.
+                    // SAFETY: a byte of a page that `other` keeps loaned.
                     let reached = unsafe { (place as *const u8).read_volatile() } == 0xEE;
                     assert!(!reached || device.starts_with("rxe"), "a write outside its window");
                     reached || connection.broken_reason().is_some()
@@ -277,17 +277,17 @@ async fn hostile_worker_with_a_window_reaches_its_own_landing_only() {
             }
             "a landing of another connection" => liar.write(theirs.address, theirs.key),
             "a landing that was given back" => {
-                let leased = memory.arena_usage().leased_bytes;
+                let loaned = memory.arena_usage().loaned_bytes;
                 liar.settle_call(number);
                 call.next().await.unwrap();
-                wait_until("the landing is back", || memory.arena_usage().leased_bytes < leased)
+                wait_until("the landing is back", || memory.arena_usage().loaned_bytes < loaned)
                     .await;
                 liar.write(told.address, told.key);
             }
             _ => {
                 liar.write(told.address, told.key);
                 let place = told.address as usize;
-                // SAFETY: a byte of the landing, which the open call keeps leased.
+                // SAFETY: a byte of the landing, which the open call keeps loaned.
                 let is_written = || unsafe { (place as *const u8).read_volatile() } == 0xEE;
                 wait_until("its own landing is written to", is_written).await;
                 assert!(connection.broken_reason().is_none());
@@ -304,7 +304,7 @@ async fn hostile_worker_with_a_window_reaches_its_own_landing_only() {
     }
     assert!(honest.broken_reason().is_none());
     drop((other, honest, friend, _lent));
-    wait_until("every landing is back", || memory.arena_usage().leased_bytes == 0).await;
+    wait_until("every landing is back", || memory.arena_usage().loaned_bytes == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -352,7 +352,7 @@ async fn reaches_nothing_but_landings(options: VerbsOptions) {
         );
     }
     drop(mine);
-    wait_until("every landing is back", || memory.arena_usage().leased_bytes == 0).await;
+    wait_until("every landing is back", || memory.arena_usage().loaned_bytes == 0).await;
 }
 
 /// Shows that what another host sends into a connection, in the worker's name, is no answer of the

@@ -7,14 +7,16 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use verbs3_rdma::transport::{CallEvent, TransportError};
 
-use crate::rig::{CREDITS, PAGE, Rig, collect, eventually, landing, pattern, service};
+use crate::transport_fixture::{
+    CREDITS, PAGE, TransportFixture, collect, eventually, landing, pattern, service,
+};
 
 fn number(message: &[u8]) -> u64 {
     u64::from_le_bytes(message[..8].try_into().unwrap())
 }
 
-pub async fn every_size_arrives_as_it_was_sent(rig: Rig) {
-    rig.serve(service(|request, reply| async move {
+pub async fn every_size_arrives_as_it_was_sent(fixture: TransportFixture) {
+    fixture.serve(service(|request, reply| async move {
         let bytes = number(&request.message) as usize;
         // Owners hold pages: the data comes in pieces that fit no segment of the landing.
         let whole = pattern(1, 0, bytes);
@@ -23,18 +25,18 @@ pub async fn every_size_arrives_as_it_was_sent(rig: Rig) {
     }));
     for bytes in [0, 1, 4095, 4096, 100_000, PAGE, PAGE + 1, 3 << 20, 8 << 20] {
         let message = (bytes as u64).to_le_bytes().to_vec();
-        let mut call = rig.call(message.clone(), bytes);
+        let mut call = fixture.call(message.clone(), bytes);
         let answer = collect(&mut call).await.unwrap();
         assert_eq!(answer.messages, [Bytes::from(message)]);
         assert!(answer.bytes() == pattern(1, 0, bytes), "{bytes} bytes differ");
     }
-    rig.all_memory_is_back().await;
+    fixture.all_memory_is_back().await;
 }
 
-pub async fn parts_arrive_one_by_one_in_the_order_they_were_sent(rig: Rig) {
+pub async fn parts_arrive_one_by_one_in_the_order_they_were_sent(fixture: TransportFixture) {
     let gate = Arc::new(Semaphore::new(0));
     let open = gate.clone();
-    rig.serve(service(move |_, mut reply| {
+    fixture.serve(service(move |_, mut reply| {
         let gate = gate.clone();
         async move {
             reply.send_part("head".into(), 0, vec![]).await.unwrap();
@@ -47,7 +49,7 @@ pub async fn parts_arrive_one_by_one_in_the_order_they_were_sent(rig: Rig) {
             reply.send_last("tail".into(), 4000, vec![]).await.unwrap();
         }
     }));
-    let mut call = rig.call("", 4000);
+    let mut call = fixture.call("", 4000);
     for expected in ["head", "0", "1", "2", "3", "tail"] {
         let CallEvent::Part(part) = call.next().await.unwrap() else {
             panic!("a part is due");
@@ -61,8 +63,8 @@ pub async fn parts_arrive_one_by_one_in_the_order_they_were_sent(rig: Rig) {
     }
 }
 
-pub async fn parts_may_come_in_any_order_of_offsets(rig: Rig) {
-    rig.serve(service(|_, mut reply| async move {
+pub async fn parts_may_come_in_any_order_of_offsets(fixture: TransportFixture) {
+    fixture.serve(service(|_, mut reply| async move {
         for part in [7u64, 2, 0, 5, 1, 6, 3] {
             let offset = part * 150_000;
             let data = vec![pattern(3, offset, 150_000)];
@@ -71,13 +73,13 @@ pub async fn parts_may_come_in_any_order_of_offsets(rig: Rig) {
         let data = vec![pattern(3, 600_000, 150_000)];
         reply.send_last("".into(), 600_000, data).await.unwrap();
     }));
-    let mut call = rig.call("", 8 * 150_000);
+    let mut call = fixture.call("", 8 * 150_000);
     let answer = collect(&mut call).await.unwrap();
     assert!(answer.bytes() == pattern(3, 0, 8 * 150_000));
 }
 
-pub async fn concurrent_calls_keep_their_bytes_apart(rig: Rig) {
-    rig.serve(service(|request, mut reply| async move {
+pub async fn concurrent_calls_keep_their_bytes_apart(fixture: TransportFixture) {
+    fixture.serve(service(|request, mut reply| async move {
         let seed = number(&request.message);
         for part in 0..5u64 {
             let data = vec![pattern(seed, part * 10_000, 10_000)];
@@ -86,12 +88,12 @@ pub async fn concurrent_calls_keep_their_bytes_apart(rig: Rig) {
         }
         reply.send_last(request.message, 50_000, vec![]).await.unwrap();
     }));
-    let rig = Arc::new(rig);
+    let fixture = Arc::new(fixture);
     let mut calls = tokio::task::JoinSet::new();
     for seed in 0..64u64 {
-        let rig = rig.clone();
+        let fixture = fixture.clone();
         calls.spawn(async move {
-            let mut call = rig.call(seed.to_le_bytes().to_vec(), 50_000);
+            let mut call = fixture.call(seed.to_le_bytes().to_vec(), 50_000);
             let answer = collect(&mut call).await.unwrap();
             assert!(answer.messages.iter().all(|message| number(message) == seed));
             assert!(answer.bytes() == pattern(seed, 0, 50_000));
@@ -100,13 +102,13 @@ pub async fn concurrent_calls_keep_their_bytes_apart(rig: Rig) {
     while let Some(call) = calls.join_next().await {
         call.unwrap();
     }
-    rig.all_memory_is_back().await;
+    fixture.all_memory_is_back().await;
 }
 
-pub async fn a_requester_pushes_what_the_server_wants(rig: Rig) {
-    let server_arena = crate::rig::arena(16);
+pub async fn a_requester_pushes_what_the_server_wants(fixture: TransportFixture) {
+    let server_arena = crate::transport_fixture::arena(16);
     let arena = server_arena.clone();
-    rig.serve(service(move |_, mut reply| {
+    fixture.serve(service(move |_, mut reply| {
         let arena = arena.clone();
         async move {
             let mut got = Vec::new();
@@ -119,7 +121,7 @@ pub async fn a_requester_pushes_what_the_server_wants(rig: Rig) {
             reply.send_last(format!("{ok}").into(), 0, vec![]).await.unwrap();
         }
     }));
-    let mut call = rig.call("", 0);
+    let mut call = fixture.call("", 0);
     for _ in 0..3 {
         let CallEvent::Wanted { message, bytes } = call.next().await.unwrap() else {
             panic!("a push is wanted");
@@ -130,19 +132,19 @@ pub async fn a_requester_pushes_what_the_server_wants(rig: Rig) {
         call.push_data(&[whole.slice(..middle), whole.slice(middle..)]).await.unwrap();
     }
     assert_eq!(collect(&mut call).await.unwrap().messages, ["true"]);
-    eventually("the lent memory is back", || server_arena.arena_usage().leased_bytes == 0).await;
+    eventually("the lent memory is back", || server_arena.arena_usage().loaned_bytes == 0).await;
 }
 
-pub async fn a_push_of_another_length_is_refused(rig: Rig) {
-    let arena = crate::rig::arena(1);
-    rig.serve(service(move |_, mut reply| {
+pub async fn a_push_of_another_length_is_refused(fixture: TransportFixture) {
+    let arena = crate::transport_fixture::arena(1);
+    fixture.serve(service(move |_, mut reply| {
         let lent = landing(&arena, 100).unwrap();
         async move {
             let got = reply.pull_data("".into(), lent).await.unwrap().concat();
             reply.send_last(Bytes::from(got), 0, vec![]).await.unwrap();
         }
     }));
-    let mut call = rig.call("", 0);
+    let mut call = fixture.call("", 0);
     let unasked = call.push_data(&[Bytes::from_static(b"x")]).await;
     assert!(matches!(unasked, Err(TransportError::Bound { .. })));
     assert!(matches!(call.next().await, Ok(CallEvent::Wanted { bytes: 100, .. })));
@@ -169,10 +171,10 @@ impl Drop for Alive {
     }
 }
 
-pub async fn a_dropped_call_drops_its_handler(rig: Rig) {
+pub async fn a_dropped_call_drops_its_handler(fixture: TransportFixture) {
     let alive = Arc::new(AtomicUsize::new(0));
     let count = alive.clone();
-    rig.serve(service(move |_, mut reply| {
+    fixture.serve(service(move |_, mut reply| {
         let alive = Alive::new(&count);
         async move {
             reply.send_part("started".into(), 0, vec![]).await.unwrap();
@@ -180,37 +182,39 @@ pub async fn a_dropped_call_drops_its_handler(rig: Rig) {
             drop((alive, reply));
         }
     }));
-    let mut call = rig.call("", PAGE);
+    let mut call = fixture.call("", PAGE);
     assert!(matches!(call.next().await, Ok(CallEvent::Part(_))));
     assert_eq!(alive.load(Ordering::SeqCst), 1);
     drop(call);
     eventually("the handler is gone", || alive.load(Ordering::SeqCst) == 0).await;
-    rig.all_memory_is_back().await;
-    assert!(rig.connection.broken_reason().is_none());
+    fixture.all_memory_is_back().await;
+    assert!(fixture.connection.broken_reason().is_none());
 }
 
-pub async fn a_landing_returns_when_its_call_is_settled(rig: Rig) {
-    rig.serve(service(|_, reply| async move {
+pub async fn a_landing_returns_when_its_call_is_settled(fixture: TransportFixture) {
+    fixture.serve(service(|_, reply| async move {
         reply.send_last("".into(), 0, vec![pattern(6, 0, 10)]).await.unwrap();
     }));
-    let mut call = rig.call("", 4 * PAGE);
+    let mut call = fixture.call("", 4 * PAGE);
     let CallEvent::Part(part) = call.next().await.unwrap() else {
         panic!("a part is due");
     };
     // One page is pinned by the piece; the three that nobody wrote to are back already, the call
     // still there.
-    let pinned = rig.arena.class_bytes(PAGE) as u64;
+    let pinned = fixture.arena.class_bytes(PAGE) as u64;
     // Where windows over them have to be closed first, they are back a moment later.
-    eventually("what nobody wrote to is back", || rig.arena.arena_usage().leased_bytes == pinned)
-        .await;
+    eventually("what nobody wrote to is back", || {
+        fixture.arena.arena_usage().loaned_bytes == pinned
+    })
+    .await;
     drop(call);
-    assert_eq!(rig.arena.arena_usage().leased_bytes, pinned);
+    assert_eq!(fixture.arena.arena_usage().loaned_bytes, pinned);
     drop(part);
-    assert_eq!(rig.arena.arena_usage().leased_bytes, 0);
+    assert_eq!(fixture.arena.arena_usage().loaned_bytes, 0);
 }
 
-pub async fn a_reply_beyond_the_landing_is_refused_where_it_is_made(rig: Rig) {
-    rig.serve(service(|request, mut reply| async move {
+pub async fn a_reply_beyond_the_landing_is_refused_where_it_is_made(fixture: TransportFixture) {
+    fixture.serve(service(|request, mut reply| async move {
         assert_eq!(request.landing_bytes, 100);
         for (offset, bytes) in [(0, 101), (100, 1), (u64::MAX, 1)] {
             let refused = reply.send_part("".into(), offset, vec![pattern(0, 0, bytes)]).await;
@@ -218,16 +222,16 @@ pub async fn a_reply_beyond_the_landing_is_refused_where_it_is_made(rig: Rig) {
         }
         reply.send_last("fits".into(), 0, vec![pattern(7, 0, 100)]).await.unwrap();
     }));
-    let mut call = rig.call("", 100);
+    let mut call = fixture.call("", 100);
     let answer = collect(&mut call).await.unwrap();
     assert_eq!(answer.bytes(), pattern(7, 0, 100));
 }
 
-pub async fn a_thousand_calls_share_a_few_credits(rig: Rig) {
+pub async fn a_thousand_calls_share_a_few_credits(fixture: TransportFixture) {
     let serving = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
     let peak = most.clone();
-    rig.serve(service(move |request, reply| {
+    fixture.serve(service(move |request, reply| {
         let (alive, peak) = (Alive::new(&serving), peak.clone());
         async move {
             peak.fetch_max(alive.0.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -237,12 +241,12 @@ pub async fn a_thousand_calls_share_a_few_credits(rig: Rig) {
             reply.send_last(request.message, 0, data).await.unwrap();
         }
     }));
-    let rig = Arc::new(rig);
+    let fixture = Arc::new(fixture);
     let mut calls = tokio::task::JoinSet::new();
     for seed in 0..1000u64 {
-        let rig = rig.clone();
+        let fixture = fixture.clone();
         calls.spawn(async move {
-            let mut call = rig.call(seed.to_le_bytes().to_vec(), 5000);
+            let mut call = fixture.call(seed.to_le_bytes().to_vec(), 5000);
             assert_eq!(collect(&mut call).await.unwrap().bytes(), pattern(seed, 0, 5000));
         });
     }
@@ -251,28 +255,28 @@ pub async fn a_thousand_calls_share_a_few_credits(rig: Rig) {
     }
     assert!(most.load(Ordering::SeqCst) <= CREDITS as usize);
     assert!(most.load(Ordering::SeqCst) > 1, "calls were served one by one");
-    rig.all_memory_is_back().await;
+    fixture.all_memory_is_back().await;
 }
 
-pub async fn a_call_that_waits_for_a_credit_can_be_given_up(rig: Rig) {
+pub async fn a_call_that_waits_for_a_credit_can_be_given_up(fixture: TransportFixture) {
     let gate = Arc::new(Semaphore::new(0));
     let open = gate.clone();
-    rig.serve(service(move |_, reply| {
+    fixture.serve(service(move |_, reply| {
         let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
             reply.send_last("done".into(), 0, vec![]).await.unwrap();
         }
     }));
-    let mut calls: Vec<_> = (0..CREDITS).map(|_| rig.call("", 0)).collect();
-    let mut waiting = rig.call("", PAGE);
+    let mut calls: Vec<_> = (0..CREDITS).map(|_| fixture.call("", 0)).collect();
+    let mut waiting = fixture.call("", PAGE);
     assert!(futures::poll!(std::pin::pin!(waiting.next())).is_pending());
     drop(waiting);
     // Nothing was sent, so there is nobody to wait for.
-    assert_eq!(rig.arena.arena_usage().leased_bytes, 0);
+    assert_eq!(fixture.arena.arena_usage().loaned_bytes, 0);
     // A cancel needs no credit, and gives one back.
     drop(calls.pop());
-    calls.push(rig.call("", 0));
+    calls.push(fixture.call("", 0));
     // One more for the handler of the call that was given up, which may not know yet.
     open.add_permits(CREDITS as usize + 1);
     for mut call in calls {
@@ -280,19 +284,19 @@ pub async fn a_call_that_waits_for_a_credit_can_be_given_up(rig: Rig) {
     }
 }
 
-pub async fn a_waiting_call_that_nobody_polls_starves_no_other(rig: Rig) {
+pub async fn a_waiting_call_that_nobody_polls_starves_no_other(fixture: TransportFixture) {
     let gate = Arc::new(Semaphore::new(0));
     let open = gate.clone();
-    rig.serve(service(move |_, reply| {
+    fixture.serve(service(move |_, reply| {
         let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
             reply.send_last("done".into(), 0, vec![]).await.unwrap();
         }
     }));
-    let calls: Vec<_> = (0..CREDITS).map(|_| rig.call("", 0)).collect();
+    let calls: Vec<_> = (0..CREDITS).map(|_| fixture.call("", 0)).collect();
     // As many calls as there are credits. If each waiter were handed one, none would be left.
-    let mut ahead: Vec<_> = (0..CREDITS).map(|_| rig.call("", 0)).collect();
+    let mut ahead: Vec<_> = (0..CREDITS).map(|_| fixture.call("", 0)).collect();
     for call in &mut ahead {
         assert!(futures::poll!(std::pin::pin!(call.next())).is_pending());
     }
@@ -301,7 +305,7 @@ pub async fn a_waiting_call_that_nobody_polls_starves_no_other(rig: Rig) {
         assert_eq!(collect(&mut call).await.unwrap().messages, ["done"]);
     }
     for _ in 0..CREDITS {
-        assert_eq!(collect(&mut rig.call("", 0)).await.unwrap().messages, ["done"]);
+        assert_eq!(collect(&mut fixture.call("", 0)).await.unwrap().messages, ["done"]);
     }
     for mut call in ahead {
         assert_eq!(collect(&mut call).await.unwrap().messages, ["done"]);

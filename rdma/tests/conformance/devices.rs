@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use std::process::Command;
 
 use verbs3_rdma::peer::TransportWays;
-use verbs3_rdma::rails::{self, RailPort};
+use verbs3_rdma::rails::{self, ChosenRail, RailPort, RailRules};
 use verbs3_rdma::transport::{PeerAddress, PeerTransport, TransportError, WayTerms};
 use verbs3_rdma::verbs::{
     RailIdentity, RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
 };
 use verbs3_settings::TimePeriod;
 
-use crate::rig::{
+use crate::transport_fixture::{
     arena, collect, echo, eventually, listen_address, verbs_options, within_deadline,
 };
 
@@ -49,14 +49,15 @@ impl Device {
 
     /// Returns the place of the device, like a process that names it in its configuration.
     fn place(&self) -> RailPlace {
-        let names = vec![self.name.clone()];
+        let (rules, names) = (RailRules::default(), [ChosenRail::with_name(&self.name)]);
         let port_of = |address: IpAddr| {
             let RailIdentity { device, port, .. } =
                 RailIdentity::find_by_address(address).ok().flatten()?;
             Some(RailPort { device, port })
         };
         RailPlace::new(0, self.name.as_str(), move || {
-            rails::resolve_rails(&names, &rails::list_interfaces()?, port_of)
+            rules
+                .resolve_rails(&names, &rails::list_interfaces()?, port_of)
                 .swap_remove(0)
                 .map_err(io::Error::other)
         })

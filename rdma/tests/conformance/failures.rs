@@ -6,22 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Notify, Semaphore};
 use verbs3_rdma::transport::{CallEvent, TransportError};
 
-use crate::rig::{PAGE, Rig, arena, collect, eventually, landing, pattern, service};
+use crate::transport_fixture::{
+    PAGE, TransportFixture, arena, collect, eventually, landing, pattern, service,
+};
 
-pub async fn a_handler_that_ends_without_a_reply_fails_its_call(rig: Rig) {
-    rig.serve(service(|_, mut reply| async move {
+pub async fn a_handler_that_ends_without_a_reply_fails_its_call(fixture: TransportFixture) {
+    fixture.serve(service(|_, mut reply| async move {
         reply.send_part("head".into(), 0, vec![pattern(1, 0, 10)]).await.unwrap();
     }));
-    let mut call = rig.call("", PAGE);
+    let mut call = fixture.call("", PAGE);
     assert!(matches!(call.next().await, Ok(CallEvent::Part(_))));
     let error = call.next().await.unwrap_err();
     assert!(matches!(error, TransportError::Failed { .. }), "{error}");
     drop(call);
-    rig.all_memory_is_back().await;
+    fixture.all_memory_is_back().await;
 }
 
-pub async fn a_handler_that_panics_fails_its_call_only(rig: Rig) {
-    rig.serve(service(|request, reply| async move {
+pub async fn a_handler_that_panics_fails_its_call_only(fixture: TransportFixture) {
+    fixture.serve(service(|request, reply| async move {
         if request.message == "late" {
             tokio::task::yield_now().await;
         }
@@ -29,29 +31,29 @@ pub async fn a_handler_that_panics_fails_its_call_only(rig: Rig) {
         reply.send_last("".into(), 0, vec![]).await.unwrap();
     }));
     for message in ["at once", "late"] {
-        let mut call = rig.call(message, PAGE);
+        let mut call = fixture.call(message, PAGE);
         let error = call.next().await.unwrap_err();
         assert!(error.to_string().contains("panicked"), "{error}");
     }
-    collect(&mut rig.call("good", 0)).await.unwrap();
-    rig.all_memory_is_back().await;
+    collect(&mut fixture.call("good", 0)).await.unwrap();
+    fixture.all_memory_is_back().await;
 }
 
-pub async fn a_reply_from_another_task_reaches_the_requester(rig: Rig) {
-    rig.serve(service(|_, reply| async move {
+pub async fn a_reply_from_another_task_reaches_the_requester(fixture: TransportFixture) {
+    fixture.serve(service(|_, reply| async move {
         tokio::spawn(async move {
             tokio::task::yield_now().await;
             reply.send_last("from afar".into(), 0, vec![]).await.unwrap();
         });
     }));
-    let mut call = rig.call("", 0);
+    let mut call = fixture.call("", 0);
     assert_eq!(collect(&mut call).await.unwrap().messages, ["from afar"]);
 }
 
-pub async fn a_handler_that_gives_a_pull_up_gets_its_memory_back(rig: Rig) {
+pub async fn a_handler_that_gives_a_pull_up_gets_its_memory_back(fixture: TransportFixture) {
     let server_arena = arena(1);
     let lender = server_arena.clone();
-    rig.serve(service(move |request, mut reply| {
+    fixture.serve(service(move |request, mut reply| {
         let lent = landing(&lender, PAGE).unwrap();
         async move {
             let pull = reply.pull_data("".into(), lent);
@@ -62,7 +64,7 @@ pub async fn a_handler_that_gives_a_pull_up_gets_its_memory_back(rig: Rig) {
         }
     }));
     for (message, push) in [("answer", true), ("answer", false), ("fail", true), ("fail", false)] {
-        let mut call = rig.call(message, 0);
+        let mut call = fixture.call(message, 0);
         assert!(matches!(call.next().await, Ok(CallEvent::Wanted { .. })));
         if push {
             // Either it crosses the end of the call, or this side has seen the end already.
@@ -71,16 +73,16 @@ pub async fn a_handler_that_gives_a_pull_up_gets_its_memory_back(rig: Rig) {
         let end = call.next().await;
         assert_eq!(end.is_ok(), message == "answer");
         drop(call);
-        eventually("the lent page is back", || server_arena.arena_usage().leased_bytes == 0).await;
+        eventually("the lent page is back", || server_arena.arena_usage().loaned_bytes == 0).await;
     }
-    assert!(rig.connection.broken_reason().is_none());
+    assert!(fixture.connection.broken_reason().is_none());
 }
 
-pub async fn shutdown_lets_calls_under_way_finish(mut rig: Rig) {
+pub async fn shutdown_lets_calls_under_way_finish(mut fixture: TransportFixture) {
     let gate = Arc::new(Semaphore::new(0));
     let (open, started) = (gate.clone(), Arc::new(Notify::new()));
     let begun = started.clone();
-    rig.serve(service(move |_, reply| {
+    fixture.serve(service(move |_, reply| {
         let (gate, started) = (gate.clone(), started.clone());
         async move {
             started.notify_one();
@@ -88,13 +90,13 @@ pub async fn shutdown_lets_calls_under_way_finish(mut rig: Rig) {
             reply.send_last("".into(), 0, vec![pattern(2, 0, 1 << 20)]).await.unwrap();
         }
     }));
-    let mut call = rig.call("", 1 << 20);
+    let mut call = fixture.call("", 1 << 20);
     begun.notified().await;
-    let server = rig.server.take().unwrap();
+    let server = fixture.server.take().unwrap();
     let shutdown = tokio::spawn(server.shutdown());
-    let connection = rig.connection.clone();
+    let connection = fixture.connection.clone();
     eventually("the connection takes no more calls", || connection.broken_reason().is_some()).await;
-    let refused = rig.call("", 0).next().await.unwrap_err();
+    let refused = fixture.call("", 0).next().await.unwrap_err();
     assert!(matches!(refused, TransportError::Unreachable { .. }), "{refused}");
     assert!(!shutdown.is_finished());
     open.add_permits(1);
@@ -102,10 +104,10 @@ pub async fn shutdown_lets_calls_under_way_finish(mut rig: Rig) {
     shutdown.await.unwrap();
 }
 
-pub async fn a_server_that_dies_settles_every_call(mut rig: Rig) {
+pub async fn a_server_that_dies_settles_every_call(mut fixture: TransportFixture) {
     let started = Arc::new(Semaphore::new(0));
     let begun = started.clone();
-    rig.serve(service(move |_, mut reply| {
+    fixture.serve(service(move |_, mut reply| {
         let started = started.clone();
         async move {
             reply.send_part("".into(), 0, vec![pattern(3, 0, 100)]).await.unwrap();
@@ -114,21 +116,21 @@ pub async fn a_server_that_dies_settles_every_call(mut rig: Rig) {
             drop(reply);
         }
     }));
-    let mut calls: Vec<_> = (0..4).map(|_| rig.call("", PAGE)).collect();
-    let given_up = rig.call("", PAGE);
+    let mut calls: Vec<_> = (0..4).map(|_| fixture.call("", PAGE)).collect();
+    let given_up = fixture.call("", PAGE);
     begun.acquire_many(5).await.unwrap().forget();
     drop(given_up);
-    drop(rig.server.take());
+    drop(fixture.server.take());
     for call in &mut calls {
         let error = collect(call).await.unwrap_err();
         assert!(matches!(error, TransportError::Lost { .. }), "{error}");
     }
     drop(calls);
-    rig.all_memory_is_back().await;
-    assert!(rig.connection.broken_reason().is_some());
+    fixture.all_memory_is_back().await;
+    assert!(fixture.connection.broken_reason().is_some());
 }
 
-pub async fn a_handler_ends_when_its_requester_is_gone(rig: Rig) {
+pub async fn a_handler_ends_when_its_requester_is_gone(fixture: TransportFixture) {
     struct Ended(Arc<AtomicBool>);
     impl Drop for Ended {
         fn drop(&mut self) {
@@ -138,7 +140,7 @@ pub async fn a_handler_ends_when_its_requester_is_gone(rig: Rig) {
     let ended = Arc::new(AtomicBool::new(false));
     let started = Arc::new(Notify::new());
     let (flag, begun) = (ended.clone(), started.clone());
-    rig.serve(service(move |_, reply| {
+    fixture.serve(service(move |_, reply| {
         let (guard, started) = (Ended(flag.clone()), started.clone());
         async move {
             started.notify_one();
@@ -146,11 +148,11 @@ pub async fn a_handler_ends_when_its_requester_is_gone(rig: Rig) {
             drop((guard, reply));
         }
     }));
-    let call = rig.call("", PAGE);
+    let call = fixture.call("", PAGE);
     begun.notified().await;
-    let Rig { connection, arena, server, .. } = rig;
+    let TransportFixture { connection, arena, server, .. } = fixture;
     drop((call, connection));
     eventually("the handler ended", || ended.load(Ordering::SeqCst)).await;
-    eventually("the landing is back", || arena.arena_usage().leased_bytes == 0).await;
+    eventually("the landing is back", || arena.arena_usage().loaned_bytes == 0).await;
     server.unwrap().shutdown().await;
 }

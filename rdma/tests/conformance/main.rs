@@ -12,23 +12,23 @@ mod peers;
 mod placed;
 mod quarantine;
 mod raw;
-mod rig;
 mod shm;
 mod shm_hostile;
-mod shm_rig;
+mod shm_pair;
 mod storm;
 mod tcp_hostile;
 mod tcp_threads;
-mod tls_rig;
+mod tls;
+mod transport_fixture;
 mod verbs_faults;
 
-/// Runs each case against each rig.
+/// Runs each case against each fixture.
 macro_rules! conformance {
-    ($rig:ident, $make:expr, $(#[$attribute:meta])? [$($module:ident :: $case:ident),* $(,)?]) => {
-        conformance!(@ $rig, $make, [$(#[$attribute])?], $($module :: $case),*);
+    ($fixture:ident, $make:expr, $(#[$attribute:meta])? [$($module:ident :: $case:ident),* $(,)?]) => {
+        conformance!(@ $fixture, $make, [$(#[$attribute])?], $($module :: $case),*);
     };
-    (@ $rig:ident, $make:expr, $attributes:tt, $($module:ident :: $case:ident),*) => {
-        mod $rig {
+    (@ $fixture:ident, $make:expr, $attributes:tt, $($module:ident :: $case:ident),*) => {
+        mod $fixture {
             $(conformance!(@ case $make, $attributes, $module :: $case);)*
         }
     };
@@ -36,16 +36,16 @@ macro_rules! conformance {
             $(#[$attribute])?
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                crate::rig::within_deadline(crate::$module::$case($make)).await;
+                crate::transport_fixture::within_deadline(crate::$module::$case($make)).await;
             }
     };
 }
 
-/// Cases for every transport between two processes; a rig's own cases follow.
+/// Cases for every transport between two processes; a fixture's own cases follow.
 macro_rules! between_processes {
-    ($rig:ident, $make:expr, $(#[$attribute:meta])? [$($own:tt)*]) => {
+    ($fixture:ident, $make:expr, $(#[$attribute:meta])? [$($own:tt)*]) => {
         conformance!(
-            $rig,
+            $fixture,
             $make,
             $(#[$attribute])?
             [
@@ -77,7 +77,7 @@ macro_rules! between_processes {
 
 conformance!(
     share,
-    crate::rig::Rig::share(),
+    crate::transport_fixture::TransportFixture::share(),
     [
         cases::every_size_arrives_as_it_was_sent,
         cases::parts_arrive_one_by_one_in_the_order_they_were_sent,
@@ -94,7 +94,7 @@ conformance!(
 
 conformance!(
     copy,
-    crate::rig::Rig::copy(),
+    crate::transport_fixture::TransportFixture::copy(),
     [
         cases::every_size_arrives_as_it_was_sent,
         cases::parts_arrive_one_by_one_in_the_order_they_were_sent,
@@ -115,40 +115,44 @@ conformance!(
 
 between_processes!(
     tcp,
-    crate::rig::Rig::tcp().await,
+    crate::transport_fixture::TransportFixture::tcp().await,
     [cases::a_landing_returns_when_its_call_is_settled]
 );
 
 between_processes!(
     tcp_over_tls,
-    crate::rig::Rig::tcp_over_tls().await,
+    crate::transport_fixture::TransportFixture::tcp_over_tls().await,
     [cases::a_landing_returns_when_its_call_is_settled]
 );
 
 between_processes!(
     tcp_on_threads,
-    crate::rig::Rig::tcp_on_threads().await,
+    crate::transport_fixture::TransportFixture::tcp_on_threads().await,
     [cases::a_landing_returns_when_its_call_is_settled]
 );
 
 between_processes!(
     verbs_by_stream,
-    crate::rig::Rig::verbs().await,
+    crate::transport_fixture::TransportFixture::verbs().await,
     #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
     [cases::a_landing_returns_when_its_call_is_settled]
 );
 
 between_processes!(
     verbs_by_write,
-    crate::rig::Rig::verbs_by_write().await,
+    crate::transport_fixture::TransportFixture::verbs_by_write().await,
     #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
     [cases::a_landing_returns_when_its_call_is_settled]
 );
 
 between_processes!(
     shm_copied,
-    crate::rig::Rig::shm().await,
+    crate::transport_fixture::TransportFixture::shm().await,
     [cases::a_landing_returns_when_its_call_is_settled]
 );
 
-between_processes!(shm_by_reference, crate::rig::Rig::shm_by_reference().await, []);
+between_processes!(
+    shm_by_reference,
+    crate::transport_fixture::TransportFixture::shm_by_reference().await,
+    []
+);

@@ -13,7 +13,7 @@ use verbs3_rdma::transport::{
     CallService, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
 };
 
-use crate::rig::{
+use crate::transport_fixture::{
     PAGE, arena, collect, echo, eventually, landing, options, pattern, serve, server_options,
     service, within_deadline,
 };

@@ -8,7 +8,7 @@ use verbs3_rdma::arena::Arena;
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplyDriver, ReplySender, TransportError};
 
-use crate::rig::PAGE;
+use crate::transport_fixture::PAGE;
 
 /// Copies `bytes` into the memory of `arena`, in cells. Returns `None` where there is no room.
 pub fn placed(arena: &Arena, bytes: &[u8]) -> Option<Vec<Bytes>> {

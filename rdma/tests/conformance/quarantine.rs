@@ -9,17 +9,17 @@ use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::transport::{CallEvent, TransportError};
 
 use crate::raw::{self, Kind, RawServer};
-use crate::rig::{
-    PAGE, Rig, arena, collect, eventually, landing, pattern, service, within_deadline,
+use crate::transport_fixture::{
+    PAGE, TransportFixture, arena, collect, eventually, landing, pattern, service, within_deadline,
 };
 
 /// Bytes of the whole arena: a new loan gets the same memory, or nothing.
 const ALL: usize = 2 << 20;
 
-pub async fn a_cancelled_landing_comes_back_after_the_acknowledgement(rig: Rig) {
+pub async fn a_cancelled_landing_comes_back_after_the_acknowledgement(fixture: TransportFixture) {
     let gate = Arc::new(Semaphore::new(0));
     let open = gate.clone();
-    rig.serve(service(move |request, mut reply| {
+    fixture.serve(service(move |request, mut reply| {
         let gate = gate.clone();
         async move {
             if request.message == "old" {
@@ -29,12 +29,12 @@ pub async fn a_cancelled_landing_comes_back_after_the_acknowledgement(rig: Rig) 
             let _ = reply.send_last("".into(), PAGE as u64, vec![pattern(1, 0, PAGE)]).await;
         }
     }));
-    let mut old = rig.call("old", 4 * PAGE);
+    let mut old = fixture.call("old", 4 * PAGE);
     assert!(matches!(old.next().await, Ok(CallEvent::Part(_))));
     drop(old);
-    rig.all_memory_is_back().await;
+    fixture.all_memory_is_back().await;
     open.add_permits(1);
-    let mut new = rig.call("new", 4 * PAGE);
+    let mut new = fixture.call("new", 4 * PAGE);
     assert_eq!(collect(&mut new).await.unwrap().messages.len(), 1);
 }
 
@@ -53,9 +53,9 @@ async fn copy_a_late_reply_does_not_touch_a_reused_landing() {
         let old = connection.start_call("old".into(), landing(&arena, ALL));
         handle.wait_held(1).await;
         drop(old);
-        assert!(landing(&arena, PAGE).is_none(), "leased before the old call was settled");
+        assert!(landing(&arena, PAGE).is_none(), "loaned before the old call was settled");
         handle.release_all();
-        eventually("the landing is back", || arena.arena_usage().leased_bytes == 0).await;
+        eventually("the landing is back", || arena.arena_usage().loaned_bytes == 0).await;
 
         let mut new = connection.start_call("new".into(), landing(&arena, ALL));
         assert!(collect(&mut new).await.unwrap().bytes() == pattern(2, 0, ALL));
@@ -80,9 +80,9 @@ async fn copy_a_part_in_flight_at_a_cancel_arrives_before_its_answer() {
         // The part and, behind it, the acknowledgement.
         handle.wait_held(2).await;
         assert!(handle.release_one());
-        assert!(landing(&arena, PAGE).is_none(), "leased before the acknowledgement");
+        assert!(landing(&arena, PAGE).is_none(), "loaned before the acknowledgement");
         assert!(handle.release_one());
-        eventually("the landing is back", || arena.arena_usage().leased_bytes == 0).await;
+        eventually("the landing is back", || arena.arena_usage().loaned_bytes == 0).await;
     })
     .await;
 }
@@ -102,7 +102,7 @@ async fn copy_a_connection_that_breaks_in_mid_part_shows_none_of_it() {
         let error = call.next().await.unwrap_err();
         assert!(matches!(error, TransportError::Lost { .. }));
         assert!(connection.broken_reason().is_some());
-        assert_eq!(arena.arena_usage().leased_bytes, 0);
+        assert_eq!(arena.arena_usage().loaned_bytes, 0);
     })
     .await;
 }
@@ -123,17 +123,17 @@ async fn tcp_a_late_reply_does_not_touch_a_reused_landing() {
         assert!(event.is_pending(), "shown before all of it was there");
         drop(old);
         assert_eq!(server.expect(Kind::Cancel).await.id, call.id);
-        assert!(landing(&arena, PAGE).is_none(), "leased before the acknowledgement");
+        assert!(landing(&arena, PAGE).is_none(), "loaned before the acknowledgement");
         server.raw(&late[ALL / 2..]).await;
         // Another call proves that the reader is through with the late part.
         let mut other = connection.start_call("other".into(), None);
         let id = server.expect(Kind::Call).await.id;
         server.send(&raw::header(Kind::Part, id).last(), &[]).await;
         collect(&mut other).await.unwrap();
-        assert!(landing(&arena, PAGE).is_none(), "leased before the acknowledgement");
+        assert!(landing(&arena, PAGE).is_none(), "loaned before the acknowledgement");
 
         server.send(&raw::header(Kind::CancelAck, call.id), &[]).await;
-        eventually("the landing is back", || arena.arena_usage().leased_bytes == 0).await;
+        eventually("the landing is back", || arena.arena_usage().loaned_bytes == 0).await;
         let mut new = connection.start_call("new".into(), landing(&arena, ALL));
         let id = server.expect(Kind::Call).await.id;
         let fresh = pattern(2, 0, ALL);
@@ -159,7 +159,7 @@ async fn tcp_a_cancel_that_is_never_acknowledged_costs_the_connection() {
         drop(call);
         server.expect(Kind::Cancel).await;
         assert!(landing(&arena, PAGE).is_none());
-        eventually("the landing is back", || arena.arena_usage().leased_bytes == 0).await;
+        eventually("the landing is back", || arena.arena_usage().loaned_bytes == 0).await;
         let broken = connection.broken_reason().unwrap().to_string();
         assert!(broken.contains("no acknowledgement"), "{broken}");
     })

@@ -12,7 +12,7 @@ use verbs3_rdma::tcp::{TcpOptions, TcpTransport};
 use verbs3_rdma::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError};
 use verbs3_settings::TimePeriod;
 
-use crate::rig::{listen_address, options};
+use crate::transport_fixture::{listen_address, options};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

@@ -14,11 +14,11 @@ use verbs3_rdma::transport::{
 use verbs3_settings::{ByteSize, TimePeriod};
 
 use crate::placed::placed;
-use crate::rig::{
+use crate::shm_pair::{connect, shm_options, shm_pair, shm_server_options, socket};
+use crate::transport_fixture::{
     PAGE, arena, collect, eventually, landing, pattern, serve, server_options, service,
     within_deadline,
 };
-use crate::shm_rig::{connect, shm_options, shm_pair, shm_server_options, socket};
 
 /// Answers every call with a page in `arena`, numbered by the message, that nobody else keeps.
 pub fn pages(arena: &Arena) -> Arc<dyn CallService> {
@@ -64,13 +64,13 @@ async fn a_page_that_the_worker_evicts_never_changes_under_its_reader() {
         for number in 0..32 {
             let data = fetch(&connection, &landings, number).await;
             // Handed over, not copied: nothing of the landing is left, and the worker's cell is
-            // still leased.
-            assert_eq!(landings.arena_usage().leased_bytes, 0);
-            assert_eq!(owner.arena_usage().leased_bytes, PAGE as u64);
+            // still loaned.
+            assert_eq!(landings.arena_usage().loaned_bytes, 0);
+            assert_eq!(owner.arena_usage().loaned_bytes, PAGE as u64);
             reuse(&owner);
             assert!(data.concat() == page(&[number]), "page {number} changed");
             drop(data);
-            eventually("the pin is released", || owner.arena_usage().leased_bytes == 0).await;
+            eventually("the pin is released", || owner.arena_usage().loaned_bytes == 0).await;
         }
     })
     .await;
@@ -88,7 +88,7 @@ async fn a_piece_keeps_its_memory_after_the_connection_is_gone() {
         let second = connect(&room).await;
         drop(fetch(&second, &landings, 3).await);
         eventually("the third page is back", || {
-            owner.arena_usage().leased_bytes == 2 * PAGE as u64
+            owner.arena_usage().loaned_bytes == 2 * PAGE as u64
         })
         .await;
         reuse(&owner);
@@ -101,7 +101,7 @@ async fn a_piece_keeps_its_memory_after_the_connection_is_gone() {
         reuse(&owner);
         assert_eq!(rest, page(&[1]).slice(PAGE - 10..));
         drop(rest);
-        eventually("all pins have ended", || owner.arena_usage().leased_bytes == 0).await;
+        eventually("all pins have ended", || owner.arena_usage().loaned_bytes == 0).await;
     })
     .await;
 }
@@ -125,7 +125,7 @@ async fn neither_shutdown_nor_drop_of_the_server_ends_a_pin() {
             reuse(&owner);
             assert!(data.concat() == page(&[4]));
             drop(data);
-            eventually("the pin has ended", || owner.arena_usage().leased_bytes == 0).await;
+            eventually("the pin has ended", || owner.arena_usage().loaned_bytes == 0).await;
         }
     })
     .await;
@@ -151,7 +151,7 @@ fn a_worker_that_stops_watching_never_uses_the_memory_again() {
     reuse(&owner);
     assert!(data.concat() == page(&[5]));
     drop((connection, gateways, data));
-    assert_eq!(owner.arena_usage().leased_bytes, PAGE as u64);
+    assert_eq!(owner.arena_usage().loaned_bytes, PAGE as u64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,22 +177,22 @@ async fn a_requester_that_never_releases_gets_copies_beyond_its_quota() {
             }
             // Copied memory is released just after it has arrived.
             eventually("the quota is in use", || {
-                owner.arena_usage().leased_bytes == by_reference * page_bytes
+                owner.arena_usage().loaned_bytes == by_reference * page_bytes
             })
             .await;
-            assert_eq!(landings.arena_usage().leased_bytes, (8 - by_reference) * page_bytes);
+            assert_eq!(landings.arena_usage().loaned_bytes, (8 - by_reference) * page_bytes);
             // The quota is each connection's own.
             let data = fetch(&other, &landings, 9).await;
             let pinned = (by_reference + u64::from(by_reference > 0)) * page_bytes;
-            eventually("the other has a quota too", || owner.arena_usage().leased_bytes == pinned)
+            eventually("the other has a quota too", || owner.arena_usage().loaned_bytes == pinned)
                 .await;
             drop(data);
             // Released pins make room again.
             kept.clear();
-            eventually("all pins are released", || owner.arena_usage().leased_bytes == 0).await;
+            eventually("all pins are released", || owner.arena_usage().loaned_bytes == 0).await;
             let data = fetch(&hoarder, &landings, 10).await;
             let copied = by_reference == 0;
-            eventually("as before", || (owner.arena_usage().leased_bytes == 0) == copied).await;
+            eventually("as before", || (owner.arena_usage().loaned_bytes == 0) == copied).await;
             drop(data);
             server.shutdown().await;
         }
@@ -226,9 +226,9 @@ async fn short_replies_and_those_of_the_heap_are_copied() {
             let answer = collect(&mut call).await.unwrap();
             assert_eq!(answer.bytes().len(), bytes);
             assert_eq!(answer.bytes()[..1000], pattern(1, 0, 1000));
-            assert_eq!(landings.arena_usage().leased_bytes > 0, copied, "{message}");
+            assert_eq!(landings.arena_usage().loaned_bytes > 0, copied, "{message}");
             // The worker lets go of what it has copied just after the requester has it.
-            eventually(message, || (owner.arena_usage().leased_bytes == 0) == copied).await;
+            eventually(message, || (owner.arena_usage().loaned_bytes == 0) == copied).await;
         }
     })
     .await;
@@ -290,7 +290,7 @@ async fn all_connections_to_a_worker_share_one_mapping_of_its_memory() {
         let [one, other] = data;
         drop(one);
         eventually("the first connection's pin has ended", || {
-            owner.arena_usage().leased_bytes == PAGE as u64
+            owner.arena_usage().loaned_bytes == PAGE as u64
         })
         .await;
         reuse(&owner);
@@ -324,11 +324,11 @@ async fn a_local_peer_is_reached_over_shared_memory_or_else_over_tcp() {
             serve(service, TcpServerOptions { ways: ways.into(), ..server_options() }).await;
         let transports: Vec<Arc<dyn PeerTransport>> = vec![
             Arc::new(ShmTransport::new(shm_options())),
-            Arc::new(TcpTransport::new(crate::rig::options())),
+            Arc::new(TcpTransport::new(crate::transport_fixture::options())),
         ];
         // Tests share two cores with others: the way up must not be given up early.
         let mut patient = PeerOptions::default();
-        patient.settings.upgrade_wait = TimePeriod(crate::rig::DEADLINE);
+        patient.settings.upgrade_wait = TimePeriod(crate::transport_fixture::DEADLINE);
         let address = PeerAddress::with_name(over_tcp.local_addr(), "conformance");
         let peer = TransportPeer::new("conformance", address, transports, patient);
         let ask = |number: u8| peer.start_call(vec![number].into(), landing(&landings, PAGE));
@@ -338,7 +338,7 @@ async fn a_local_peer_is_reached_over_shared_memory_or_else_over_tcp() {
         assert!(kept.bytes() == page(&[1]));
         assert_eq!(peer.transport_kind(), Some(TransportKind::Shm));
         assert_eq!(
-            (landings.arena_usage().leased_bytes, owner.arena_usage().leased_bytes),
+            (landings.arena_usage().loaned_bytes, owner.arena_usage().loaned_bytes),
             (0, PAGE as u64)
         );
 

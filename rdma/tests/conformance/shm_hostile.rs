@@ -21,9 +21,11 @@ use verbs3_rdma::transport::{CallEvent, CallService, PeerConnection, TransportEr
 
 use crate::placed::placed;
 use crate::raw::{self, Kind, RawEnd, RawHeader, introduce, let_in};
-use crate::rig::{PAGE, arena, eventually, landing, pattern, service, within_deadline};
 use crate::shm::pages;
-use crate::shm_rig::{shm_options, shm_server_options, socket};
+use crate::shm_pair::{shm_options, shm_server_options, socket};
+use crate::transport_fixture::{
+    PAGE, arena, eventually, landing, pattern, service, within_deadline,
+};
 
 const ARENA: u64 = 1 << 20;
 
@@ -188,7 +190,7 @@ async fn requester_cuts(lie: impl Fn(u64) -> Vec<(RawHeader, Vec<u8>)>) {
         };
         assert!(matches!(error, TransportError::Protocol { .. }), "{error}");
         drop(call);
-        assert_eq!(arena.arena_usage().leased_bytes, 0);
+        assert_eq!(arena.arena_usage().loaned_bytes, 0);
         end.closed().await;
     })
     .await;
@@ -365,12 +367,12 @@ async fn server_cuts(lie: impl Fn(u32) -> Vec<RawHeader>) {
         let released = lie(pin)
             .iter()
             .any(|header| header.kind == Kind::Release as u8 && header.id == u64::from(pin));
-        assert_eq!(owner.arena_usage().leased_bytes == 0, released);
+        assert_eq!(owner.arena_usage().loaned_bytes == 0, released);
         drop(end);
         drop(guest(&room).await);
-        assert_eq!(owner.arena_usage().leased_bytes == 0, released);
+        assert_eq!(owner.arena_usage().loaned_bytes == 0, released);
         drop(lifeline);
-        eventually("the pin has ended", || owner.arena_usage().leased_bytes == 0).await;
+        eventually("the pin has ended", || owner.arena_usage().loaned_bytes == 0).await;
     })
     .await;
 }
@@ -409,7 +411,7 @@ async fn a_part_that_is_taken_back_takes_its_pin_back() {
         let _server = listening(&room, serve, &owner).await;
         let Guest { mut end, lifeline: _lifeline, .. } = guest(&room).await;
         end.send(&raw::header(Kind::Call, 1).lent(4 << 20).message(4), b"heap").await;
-        let pinned = || owner.arena_usage().leased_bytes / PAGE as u64;
+        let pinned = || owner.arena_usage().loaned_bytes / PAGE as u64;
         // The first few may be on their way with the long one; those that are made while it is
         // stuck are not.
         let mut calls = 0;
@@ -449,14 +451,14 @@ async fn a_requester_that_unmaps_and_stays_gets_copies() {
         let Guest { mut end, lifeline, .. } = guest(&room).await;
         end.send(&raw::header(Kind::Call, 1).lent(PAGE as u64), &[]).await;
         end.receive().await.unwrap();
-        assert_eq!(owner.arena_usage().leased_bytes, PAGE as u64);
+        assert_eq!(owner.arena_usage().loaned_bytes, PAGE as u64);
         drop(lifeline);
-        eventually("the pin has ended", || owner.arena_usage().leased_bytes == 0).await;
+        eventually("the pin has ended", || owner.arena_usage().loaned_bytes == 0).await;
         end.send(&raw::header(Kind::Call, 2).lent(PAGE as u64), &[]).await;
         let (part, body) = end.receive().await.unwrap();
         assert_eq!((part.flags, part.segments), (1, 0));
         assert!(body == pattern(0, 0, PAGE));
-        eventually("nothing is pinned", || owner.arena_usage().leased_bytes == 0).await;
+        eventually("nothing is pinned", || owner.arena_usage().loaned_bytes == 0).await;
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! The rig of the cases over shared memory: a server with its own arena, and its requesters.
+//! A connected pair over shared memory: a server with its own arena, and its requesters.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use verbs3_rdma::shm::{ShmServer, ShmServerOptions, ShmTransport};
 use verbs3_rdma::transport::{CallService, PeerConnection, WayTerms};
 use verbs3_settings::ByteSize;
 
-use crate::rig::call_options;
+use crate::transport_fixture::call_options;
 
 pub fn shm_options() -> CallOptions {
     call_options()

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use verbs3_rdma::transport::{CallEvent, IncomingCall, ReplySender};
 
-use crate::rig::{Rig, arena, eventually, landing, pattern, service};
+use crate::transport_fixture::{TransportFixture, arena, eventually, landing, pattern, service};
 
 const PARTS: u64 = 4;
 const PART_BYTES: usize = 16_000;
@@ -41,41 +41,50 @@ async fn answer(
     let _ = reply.send_last("".into(), 0, vec![]).await;
 }
 
-pub async fn calls_given_up_at_any_moment_leave_the_others_whole(rig: Rig) {
+pub async fn calls_given_up_at_any_moment_leave_the_others_whole(fixture: TransportFixture) {
     let seed: u64 = std::env::var("SEED")
         .ok()
         .map_or_else(rand::random, |text| text.parse().expect("SEED is a number"));
     println!("SEED={seed}");
     let (lender, servers) = (arena(2), arena(2));
     let lent = servers.clone();
-    rig.serve(service(move |request, reply| {
+    fixture.serve(service(move |request, reply| {
         let lent = landing(&lent, 50_000);
         answer(request, reply, lent)
     }));
-    let rig = Arc::new(rig);
+    let fixture = Arc::new(fixture);
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..TASKS {
-        let (rig, lender) = (rig.clone(), lender.clone());
+        let (fixture, lender) = (fixture.clone(), lender.clone());
         tasks.spawn(async move {
             let mut rng = StdRng::seed_from_u64(seed ^ task);
             for nth in 0..CALLS {
                 let id = task * CALLS + nth;
-                one_call(&rig, &lender, id, rng.random_range(0..PARTS + 4)).await;
+                one_call(&fixture, &lender, id, rng.random_range(0..PARTS + 4)).await;
             }
         });
     }
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    assert!(rig.connection.broken_reason().is_none(), "{:?}", rig.connection.broken_reason());
-    eventually("the landings are back", || lender.arena_usage().leased_bytes == 0).await;
-    eventually("what was lent for pushes is back", || servers.arena_usage().leased_bytes == 0)
+    assert!(
+        fixture.connection.broken_reason().is_none(),
+        "{:?}",
+        fixture.connection.broken_reason()
+    );
+    eventually("the landings are back", || lender.arena_usage().loaned_bytes == 0).await;
+    eventually("what was lent for pushes is back", || servers.arena_usage().loaned_bytes == 0)
         .await;
 }
 
 /// Takes `patience` events, or all that come, and checks every byte at the end: later calls must
 /// not have changed one.
-async fn one_call(rig: &Rig, lender: &verbs3_rdma::arena::Arena, id: u64, patience: u64) {
+async fn one_call(
+    fixture: &TransportFixture,
+    lender: &verbs3_rdma::arena::Arena,
+    id: u64,
+    patience: u64,
+) {
     let bytes = PARTS as usize * PART_BYTES;
     let lent = loop {
         match landing(lender, bytes) {
@@ -83,7 +92,7 @@ async fn one_call(rig: &Rig, lender: &verbs3_rdma::arena::Arena, id: u64, patien
             None => tokio::task::yield_now().await,
         }
     };
-    let mut call = rig.connection.start_call(id.to_le_bytes().to_vec().into(), Some(lent));
+    let mut call = fixture.connection.start_call(id.to_le_bytes().to_vec().into(), Some(lent));
     let mut seen = Vec::new();
     for _ in 0..patience {
         match call.next().await.unwrap() {

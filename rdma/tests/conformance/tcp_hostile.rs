@@ -10,7 +10,7 @@ use verbs3_rdma::transport::{CallEvent, CallService, PeerAddress, PeerTransport,
 use verbs3_settings::{ByteSize, TimePeriod};
 
 use crate::raw::{self, Kind, RawEnd, RawHeader, RawServer, raw_client};
-use crate::rig::{
+use crate::transport_fixture::{
     CREDITS, PAGE, arena, collect, eventually, landing, options, pattern, serve, server_options,
     service, within_deadline,
 };
@@ -100,7 +100,9 @@ async fn a_handshake_that_stalls_is_cut_at_its_deadline() {
         end.raw(b"vb3F\x01").await;
         end.closed().await;
 
-        let listener = tokio::net::TcpListener::bind(crate::rig::listen_address()).await.unwrap();
+        let listener = tokio::net::TcpListener::bind(crate::transport_fixture::listen_address())
+            .await
+            .unwrap();
         let tcp = listener.local_addr().unwrap();
         let error =
             TcpTransport::new(options.tcp).connect(&PeerAddress::from(tcp)).await.err().unwrap();
@@ -118,7 +120,7 @@ async fn connections_and_half_open_handshakes_are_capped() {
         let server = serve(silent(), options).await;
         let tcp = server.local_addr();
         let first = raw_client(tcp).await;
-        let transport = TcpTransport::new(crate::rig::options());
+        let transport = TcpTransport::new(crate::transport_fixture::options());
         let error = transport.connect(&PeerAddress::from(tcp)).await.err().unwrap();
         assert!(error.to_string().contains("connections_max"), "{error}");
         drop(first);
@@ -145,7 +147,7 @@ async fn strangers_that_say_nothing_keep_no_requester_out() {
         for _ in 0..2 {
             silent.push(tokio::net::TcpStream::connect(server.local_addr()).await.unwrap());
         }
-        let transport = TcpTransport::new(crate::rig::options());
+        let transport = TcpTransport::new(crate::transport_fixture::options());
         // Once the strangers have had their second.
         while transport.connect(&PeerAddress::from(server.local_addr())).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -175,7 +177,7 @@ async fn requester_cuts(lie: impl Fn(u64) -> Vec<(RawHeader, Vec<u8>)>) {
         assert!(matches!(error, TransportError::Protocol { .. }), "{error}");
         assert!(connection.broken_reason().is_some());
         drop(call);
-        assert_eq!(arena.arena_usage().leased_bytes, 0);
+        assert_eq!(arena.arena_usage().loaned_bytes, 0);
         server.closed().await;
     })
     .await;
@@ -270,7 +272,7 @@ async fn a_part_that_breaks_off_is_lost_and_shows_nothing() {
         let error = call.next().await.unwrap_err();
         assert!(matches!(error, TransportError::Lost { .. }), "{error}");
         drop(call);
-        assert_eq!(arena.arena_usage().leased_bytes, 0);
+        assert_eq!(arena.arena_usage().loaned_bytes, 0);
     })
     .await;
 }

@@ -4,7 +4,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{PeerAddress, PeerTransport};
 
-use crate::rig::{collect, options, serve, server_options, service, within_deadline};
+use crate::transport_fixture::{collect, options, serve, server_options, service, within_deadline};
 
 /// Threads with a runtime each, named `data-0`, `data-1` and so on.
 pub struct Threads(Vec<Runtime>);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbs3_certificates::{CertificateFiles, NodeCertificates};
-use verbs3_rdma::bench::{
+use verbs3_fabric_bench::{
     BenchHost, BenchRequester, DialOptions, HostOptions, TransferDirection, TransferLoad,
 };
 use verbs3_rdma::calls::{CallOptions, HandshakeError, HandshakeSecret};
@@ -13,7 +13,9 @@ use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTls, TcpTrans
 use verbs3_rdma::transport::{PeerAddress, PeerTransport, TransportError, TransportKind};
 use verbs3_rdma::verbs::VerbsOptions;
 
-use crate::rig::{listen_address, options, serve, server_options, service, within_deadline};
+use crate::transport_fixture::{
+    listen_address, options, serve, server_options, service, within_deadline,
+};
 
 #[path = "../../../certificates/src/test_issuer.rs"]
 mod test_issuer;
@@ -30,13 +32,13 @@ pub fn node_tls(issuer: &TestIssuer, folder: &Path, name: &str) -> TcpTls {
 }
 
 /// A worker that takes TLS, and an authority.
-struct Stage {
+struct TlsFixture {
     issuer: TestIssuer,
     folder: tempfile::TempDir,
     server: TcpServer,
 }
 
-impl Stage {
+impl TlsFixture {
     async fn start(plain_allowed: bool) -> Self {
         let (issuer, folder) = (TestIssuer::new(), tempfile::tempdir().unwrap());
         let tls =
@@ -69,17 +71,17 @@ fn cause(result: Result<(), TransportError>) -> Arc<HandshakeError> {
 #[tokio::test]
 async fn a_worker_takes_gateways_workers_and_coordinators() {
     within_deadline(async {
-        let stage = Stage::start(false).await;
+        let fixture = TlsFixture::start(false).await;
         for name in ["gateway/g", "worker/other", "coordinator/c"] {
-            stage.connect(stage.node(name), "conformance").await.unwrap();
+            fixture.connect(fixture.node(name), "conformance").await.unwrap();
         }
         // An operator serves no reads. The worker hangs up before the secret is proved.
-        assert!(stage.connect(stage.node("operator/alice"), "conformance").await.is_err());
+        assert!(fixture.connect(fixture.node("operator/alice"), "conformance").await.is_err());
         // Plain connections, and those by another CA, have no way in.
-        assert!(stage.connect(None, "conformance").await.is_err());
+        assert!(fixture.connect(None, "conformance").await.is_err());
         let foreign = tempfile::tempdir().unwrap();
         let foreign = node_tls(&TestIssuer::new(), foreign.path(), "gateway/g");
-        let refused = cause(stage.connect(Some(foreign), "conformance").await);
+        let refused = cause(fixture.connect(Some(foreign), "conformance").await);
         assert!(matches!(*refused, HandshakeError::Tls(_)), "{refused:?}");
     })
     .await;
@@ -88,15 +90,17 @@ async fn a_worker_takes_gateways_workers_and_coordinators() {
 #[tokio::test]
 async fn a_requester_takes_the_worker_of_that_id_alone() {
     within_deadline(async {
-        let stage = Stage::start(false).await;
-        let refused = cause(stage.connect(stage.node("gateway/g"), "gpu-07").await);
+        let fixture = TlsFixture::start(false).await;
+        let refused = cause(fixture.connect(fixture.node("gateway/g"), "gpu-07").await);
         assert!(matches!(*refused, HandshakeError::Certificate(_)), "{refused:?}");
         // A server that is no worker is none, whatever it calls itself.
-        let tcp = TcpOptions { tls: stage.node("gateway/conformance"), ..options() };
+        let tcp = TcpOptions { tls: fixture.node("gateway/conformance"), ..options() };
         let options = TcpServerOptions { tcp, ..server_options() };
         let impostor = serve(service(|_, _| async {}), options).await;
-        let transport =
-            TcpTransport::new(TcpOptions { tls: stage.node("gateway/g"), ..crate::rig::options() });
+        let transport = TcpTransport::new(TcpOptions {
+            tls: fixture.node("gateway/g"),
+            ..crate::transport_fixture::options()
+        });
         let address = PeerAddress::from(impostor.local_addr());
         let refused = cause(transport.connect(&address).await.map(|_| ()));
         assert!(matches!(*refused, HandshakeError::Tls(_)), "{refused:?}");
@@ -107,11 +111,11 @@ async fn a_requester_takes_the_worker_of_that_id_alone() {
 #[tokio::test]
 async fn on_the_way_to_tls_a_worker_takes_both() {
     within_deadline(async {
-        let stage = Stage::start(true).await;
-        stage.connect(None, "conformance").await.unwrap();
-        stage.connect(stage.node("gateway/g"), "conformance").await.unwrap();
-        let dials_plain = stage.node("gateway/g").map(|tls| TcpTls { dials_tls: false, ..tls });
-        stage.connect(dials_plain, "conformance").await.unwrap();
+        let fixture = TlsFixture::start(true).await;
+        fixture.connect(None, "conformance").await.unwrap();
+        fixture.connect(fixture.node("gateway/g"), "conformance").await.unwrap();
+        let dials_plain = fixture.node("gateway/g").map(|tls| TcpTls { dials_tls: false, ..tls });
+        fixture.connect(dials_plain, "conformance").await.unwrap();
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! The rig of the cases: a connected pair, an arena, handlers from closures, and bytes that tell
+//! What a case runs over: a connected pair, an arena, handlers from closures, and bytes that tell
 //! their place.
 
 use std::collections::BTreeMap;
@@ -24,9 +24,9 @@ use verbs3_rdma::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTra
 use verbs3_settings::TimePeriod;
 
 use crate::placed::Placed;
-use crate::shm_rig::shm_pair;
+use crate::shm_pair::shm_pair;
 use crate::tcp_threads::Threads;
-use crate::tls_rig::{TestIssuer, node_tls};
+use crate::tls::{TestIssuer, node_tls};
 
 /// Deadline of a case. Under emulation, some good cases take most of a minute.
 pub const DEADLINE: Duration = Duration::from_secs(300);
@@ -103,7 +103,7 @@ impl CallService for Installed {
     }
 }
 
-/// The listening half of a rig.
+/// The listening half of a connected pair.
 pub enum Server {
     Tcp(TcpServer),
     Verbs(VerbsServer),
@@ -121,7 +121,7 @@ impl Server {
 }
 
 /// A connected pair.
-pub struct Rig {
+pub struct TransportFixture {
     pub connection: Arc<dyn PeerConnection>,
     pub arena: Arena,
     pub server: Option<Server>,
@@ -131,7 +131,7 @@ pub struct Rig {
     _threads: Option<Threads>,
 }
 
-impl Rig {
+impl TransportFixture {
     pub fn share() -> Self {
         Self::in_process(InProcessMode::Share)
     }
@@ -246,7 +246,7 @@ impl Rig {
     }
 
     pub fn serve(&self, service: Arc<dyn CallService>) {
-        assert!(self.service.0.set(service).is_ok(), "one service a rig");
+        assert!(self.service.0.set(service).is_ok(), "one service a fixture");
     }
 
     /// Starts a call with a landing of `bytes`, where the transport wants one.
@@ -260,7 +260,7 @@ impl Rig {
 
     pub async fn all_memory_is_back(&self) {
         let arena = self.arena.clone();
-        eventually("every landing is back", || arena.arena_usage().leased_bytes == 0).await;
+        eventually("every landing is back", || arena.arena_usage().loaned_bytes == 0).await;
     }
 }
 

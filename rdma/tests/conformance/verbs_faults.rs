@@ -19,7 +19,7 @@ use verbs3_rdma::verbs::{
 use verbs3_settings::TimePeriod;
 
 use crate::placed::placed;
-use crate::rig::{
+use crate::transport_fixture::{
     PAGE, arena, collect, eventually, landing, listen_address, pattern, service, verbs_options,
     within_deadline,
 };
@@ -102,7 +102,7 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
             (4 * PAGE) as u64,
             "in quarantine while the worker may write"
         );
-        eventually("the queue pair was destroyed", || arena.arena_usage().leased_bytes == 0).await;
+        eventually("the queue pair was destroyed", || arena.arena_usage().loaned_bytes == 0).await;
         // All of the arena is somebody else's now.
         let all = arena.arena_usage().capacity_bytes as usize;
         let mine = placed(&arena, &pattern(5, 0, all)).unwrap();
@@ -265,7 +265,7 @@ async fn device_removal_ends_connections_and_returns_their_landings() {
             assert!(calls < 10_000, "the device is gone, and its connection goes on");
         }
         eventually("the connection says so", || connection.broken_reason().is_some()).await;
-        eventually("every landing is back", || arena.arena_usage().leased_bytes == 0).await;
+        eventually("every landing is back", || arena.arena_usage().loaned_bytes == 0).await;
         assert!(
             transport.connect_to(address, &WayTerms::default()).await.is_err(),
             "connected without a device"

@@ -24,7 +24,7 @@ use verbs3_doors::{RoomLimits, WaitingRoom};
 use verbs3_metrics::GaugeGuard;
 
 use crate::admin_metrics::{AdminConnectionCut, AdminMetrics};
-use crate::readiness_check::ReadinessCheck;
+use crate::readiness_check::ReadinessList;
 
 /// Bounds of the admin endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Default for AdminLimits {
 pub struct AdminEndpoints {
     pub registry: Registry,
     /// Conditions that must all hold for `/readyz`.
-    pub readiness: Vec<ReadinessCheck>,
+    pub readiness: ReadinessList,
     /// Ends the endpoints, with their connections. It is not the process's own stop: they outlive
     /// the rest, to report its shutdown.
     pub stop: CancellationToken,
@@ -125,18 +125,9 @@ impl AdminEndpoints {
 
     /// Says which conditions fail; where all hold, which have a notice.
     fn answer_readiness(&self) -> Response<Full<Bytes>> {
-        let (mut failed, mut notices) = (String::new(), String::new());
-        for condition in &self.readiness {
-            let name = condition.name();
-            match condition.judge() {
-                Ok(None) => {}
-                Ok(Some(notice)) => notices.push_str(&format!("{name}: {notice}\n")),
-                Err(why) => failed.push_str(&format!("{name}: {why}\n")),
-            }
-        }
-        match failed.is_empty() {
-            true => text_response(StatusCode::OK, format!("ready\n{notices}")),
-            false => text_response(StatusCode::SERVICE_UNAVAILABLE, failed + &notices),
+        match self.readiness.judge_all() {
+            (true, notices) => text_response(StatusCode::OK, format!("ready\n{notices}")),
+            (false, failures) => text_response(StatusCode::SERVICE_UNAVAILABLE, failures),
         }
     }
 }

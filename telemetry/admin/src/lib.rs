@@ -7,7 +7,7 @@ mod readiness_check;
 
 pub use admin_endpoints::{AdminEndpoints, AdminLimits};
 pub use admin_metrics::AdminMetrics;
-pub use readiness_check::ReadinessCheck;
+pub use readiness_check::{ReadinessCheck, ReadinessList};
 
 use verbs3_metrics::{MetricsTable as _, MetricsTableDescription};
 

@@ -1,4 +1,6 @@
-//! One condition of readiness.
+//! The conditions of readiness.
+
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio_util::sync::CancellationToken;
 
@@ -39,12 +41,39 @@ impl ReadinessCheck {
         Self::new(name, move || if event.is_cancelled() { Ok(()) } else { Err(reason.to_owned()) })
     }
 
-    pub(crate) fn name(&self) -> &'static str {
-        self.name
+    /// Says whether it holds: what is to be noticed all the same, or why it doesn't.
+    fn judge(&self) -> Result<Option<String>, String> {
+        (self.check)()
+    }
+}
+
+/// Conditions that must all hold. Clones share them. Probes are answered from a process's first
+/// moments on, so conditions of its parts come as these are made.
+#[derive(Clone, Default)]
+pub struct ReadinessList(Arc<RwLock<Vec<ReadinessCheck>>>);
+
+impl ReadinessList {
+    /// Makes a list of conditions.
+    pub fn with_checks(checks: Vec<ReadinessCheck>) -> Self {
+        Self(Arc::new(RwLock::new(checks)))
     }
 
-    /// Says whether it holds: what is to be noticed all the same, or why it doesn't.
-    pub(crate) fn judge(&self) -> Result<Option<String>, String> {
-        (self.check)()
+    /// Adds conditions behind those that are there.
+    pub fn add_checks(&self, checks: Vec<ReadinessCheck>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).extend(checks);
+    }
+
+    /// Returns whether all hold, and what to say: which fail, and which have a notice.
+    pub(crate) fn judge_all(&self) -> (bool, String) {
+        let (mut failed, mut notices) = (String::new(), String::new());
+        for condition in &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+            let name = condition.name;
+            match condition.judge() {
+                Ok(None) => {}
+                Ok(Some(notice)) => notices.push_str(&format!("{name}: {notice}\n")),
+                Err(why) => failed.push_str(&format!("{name}: {why}\n")),
+            }
+        }
+        (failed.is_empty(), failed + &notices)
     }
 }

@@ -25,7 +25,7 @@ use crate::control::Control;
 use crate::key::{Seen, is_deletion, length};
 use crate::network::Link;
 use crate::process::{GEOMETRY, Process, UNCERTAIN, arena, volume};
-use crate::store::Store;
+use crate::versioned_store::VersionedStore;
 
 pub struct Gateway {
     pub tier: Arc<CacheTierClient>,
@@ -33,7 +33,7 @@ pub struct Gateway {
     pub links: Vec<Link>,
     peers: HashMap<WorkerId, Arc<TransportPeer>>,
     control: Arc<Control>,
-    store: Arc<Store>,
+    store: Arc<VersionedStore>,
     /// The coordinators' news reach it.
     pub follows: AtomicBool,
     /// Each within this time.
@@ -68,7 +68,7 @@ impl Gateway {
         index: usize,
         processes: &[Process],
         control: Arc<Control>,
-        store: Arc<Store>,
+        store: Arc<VersionedStore>,
         seed: u64,
     ) -> Self {
         // Of those whose news take long, homes are asked by an old map.

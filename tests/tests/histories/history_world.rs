@@ -15,7 +15,7 @@ use crate::control::{Control, LEASE};
 use crate::gateway::{Gateway, How, ReadEnd, Wanted};
 use crate::key::Key;
 use crate::process::{Process, UNCERTAIN};
-use crate::store::Store;
+use crate::versioned_store::VersionedStore;
 
 const WORKERS: usize = 3;
 const GATEWAYS: usize = 3;
@@ -87,13 +87,13 @@ struct Shared {
     processes: Vec<Process>,
     gateways: Vec<Gateway>,
     control: Arc<Control>,
-    store: Arc<Store>,
+    store: Arc<VersionedStore>,
     keys: Vec<Key>,
     counts: Counts,
     over: AtomicBool,
 }
 
-pub struct World {
+pub struct HistoryWorld {
     shared: Arc<Shared>,
     seed: u64,
     rng: SmallRng,
@@ -140,9 +140,10 @@ async fn milliseconds(rng: &mut SmallRng, range: std::ops::Range<u64>) {
     sleep(Duration::from_millis(rng.random_range(range))).await;
 }
 
-impl World {
+impl HistoryWorld {
     pub fn new(seed: u64) -> Self {
-        let (control, store) = (Arc::new(Control::new(WORKERS, seed)), Arc::new(Store::new(seed)));
+        let (control, store) =
+            (Arc::new(Control::new(WORKERS, seed)), Arc::new(VersionedStore::new(seed)));
         let processes: Vec<Process> =
             (0..WORKERS).map(|index| Process::new(index, control.clone(), store.clone())).collect();
         let gateway = |index| Gateway::new(index, &processes, control.clone(), store.clone(), seed);

@@ -12,16 +12,16 @@
 
 mod control;
 mod gateway;
+mod history_world;
 mod key;
 mod network;
 mod process;
-mod store;
-mod world;
+mod versioned_store;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use history_world::{HistoryWorld, Summary};
 use verbs3_tests::seed;
-use world::{Summary, World};
 
 /// In each run of the tests.
 const ROUNDS: usize = 200;
@@ -33,7 +33,7 @@ fn history(seed: u64) -> Summary {
         .start_paused(true)
         .build()
         .unwrap();
-    let summary = runtime.block_on(async { World::new(seed).run().await });
+    let summary = runtime.block_on(async { HistoryWorld::new(seed).run().await });
     // Tasks of processes that were killed are dropped with it.
     drop(runtime);
     summary

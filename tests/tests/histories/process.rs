@@ -25,7 +25,7 @@ use verbs3_ufs::{Ufs, UfsSettings};
 
 use crate::control::{Answer, Control, LEASE, Question};
 use crate::network::{Place, Running};
-use crate::store::Store;
+use crate::versioned_store::VersionedStore;
 
 pub const GEOMETRY: BlockGeometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 /// For gateways to drop leases, at each renewal.
@@ -63,7 +63,7 @@ pub struct Process {
     pub id: WorkerId,
     index: usize,
     control: Arc<Control>,
-    store: Arc<Store>,
+    store: Arc<VersionedStore>,
     pub place: Arc<Place>,
     /// Stopped, it does nothing.
     goes_on: watch::Sender<bool>,
@@ -73,7 +73,7 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn new(index: usize, control: Arc<Control>, store: Arc<Store>) -> Self {
+    pub fn new(index: usize, control: Arc<Control>, store: Arc<VersionedStore>) -> Self {
         let (id, place) = (WorkerId(format!("worker-{index}")), Arc::default());
         Self {
             id,

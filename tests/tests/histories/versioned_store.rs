@@ -22,7 +22,7 @@ use verbs3_ufs::raw_answer::RemoteFailure;
 
 use crate::key::{is_deletion, length};
 
-pub struct Store {
+pub struct VersionedStore {
     /// The version that is visible; none: never written.
     versions: Mutex<HashMap<String, u64>>,
     /// Longest time of half an answer, but for rare ones that take thirty times as long.
@@ -30,7 +30,7 @@ pub struct Store {
     rng: Mutex<SmallRng>,
 }
 
-impl Store {
+impl VersionedStore {
     pub fn new(seed: u64) -> Self {
         let mut rng = seed::rng(seed, 1);
         Self {
@@ -92,7 +92,7 @@ fn modified(version: u64) -> Timestamp {
 }
 
 #[async_trait]
-impl S3 for Store {
+impl S3 for VersionedStore {
     async fn get_object(
         &self,
         req: S3Request<GetObjectInput>,

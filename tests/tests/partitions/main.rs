@@ -12,7 +12,7 @@ use aws_sdk_s3::types::{Delete, ObjectIdentifier};
 use rand::RngExt;
 use verbs3_tests::history::{History, Writes};
 use verbs3_tests::metrics::eventually;
-use verbs3_tests::spread::{PREFIX, Size, Spread, coordinator_section};
+use verbs3_tests::spread_cluster::{PREFIX, Size, SpreadCluster, etcd_coordinator_section};
 use verbs3_tests::{Gateway, content, hosts, seed};
 
 use troubles::{TROUBLES, Takeover, cut_both, make_trouble};
@@ -28,7 +28,7 @@ async fn reads_see_acknowledged_writes_while_networks_are_cut() {
     let seed = seed::from_environment();
     let mut rng = seed::rng(seed, 77);
     let mut cluster =
-        Spread::start(Size { coordinators: 2, workers: 3, gateways: 3 }).await.unwrap();
+        SpreadCluster::start(Size { coordinators: 2, workers: 3, gateways: 3 }).await.unwrap();
     let bucket = "partitions";
     cluster.make_bucket(bucket).await.unwrap();
     let mut history = History::start(&cluster.gateways, bucket, seed, Writes::MayFail);
@@ -96,7 +96,9 @@ async fn a_gateway_cut_from_a_worker_writes_through_the_coordinators() {
     }
     let seed = seed::from_environment();
     let mut cluster =
-        Spread::start_patient(Size { coordinators: 2, workers: 3, gateways: 3 }).await.unwrap();
+        SpreadCluster::start_patient(Size { coordinators: 2, workers: 3, gateways: 3 })
+            .await
+            .unwrap();
     let bucket = "relays";
     cluster.make_bucket(bucket).await.unwrap();
     let gateways = cluster.gateways.clone();
@@ -121,7 +123,7 @@ async fn a_gateway_cut_from_a_worker_writes_through_the_coordinators() {
             }
         }
     }
-    let relayed = async |cluster: &Spread, kind: &str| {
+    let relayed = async |cluster: &SpreadCluster, kind: &str| {
         let metrics = cluster.metrics("gateway-0").await.unwrap();
         metrics
             .sum("verbs3_client_relays_total", &[&format!("kind=\"{kind}\""), "outcome=\"done\""])
@@ -181,14 +183,15 @@ async fn who_takes_anothers_name_is_told_so_and_disturbs_nobody() {
         return;
     }
     let mut cluster =
-        Spread::start(Size { coordinators: 2, workers: 2, gateways: 1 }).await.unwrap();
+        SpreadCluster::start(Size { coordinators: 2, workers: 2, gateways: 1 }).await.unwrap();
     let gateway = cluster.gateways[0].clone();
     cluster.make_bucket("names").await.unwrap();
     let before =
         cluster.status_shows(&["2 of 2 workers serve", "cluster tests: well"]).await.unwrap();
 
     // A worker with the id of another, on another host.
-    let address = |cluster: &Spread, host: &str| cluster.network.address(host).unwrap().to_string();
+    let address =
+        |cluster: &SpreadCluster, host: &str| cluster.network.address(host).unwrap().to_string();
     let (theirs, here) = (address(&cluster, "worker-0"), address(&cluster, "gateway-0"));
     let config = cluster.configuration("worker-0").unwrap();
     let (config, _disk) = config.split_once("[[worker.disk").unwrap();
@@ -210,7 +213,7 @@ async fn who_takes_anothers_name_is_told_so_and_disturbs_nobody() {
         ),
         ("coordinator-9", "name = \"tests\"\nsecret = \"another secret of sixteen characters\""),
     ] {
-        let section = coordinator_section(&here, &etcd, PREFIX);
+        let section = etcd_coordinator_section(&here, &etcd, PREFIX);
         let config =
             format!("[cluster]\n{shared}\ncoordinators = [\"http://{here}:9500\"]\n{section}");
         cluster.launch_other("gateway-0", name, &config).unwrap();
@@ -233,7 +236,7 @@ async fn status_says_what_is_wrong_and_what_to_do() {
         return;
     }
     let mut cluster =
-        Spread::start(Size { coordinators: 2, workers: 3, gateways: 1 }).await.unwrap();
+        SpreadCluster::start(Size { coordinators: 2, workers: 3, gateways: 1 }).await.unwrap();
     cluster.status_shows(&["cluster tests: well"]).await.unwrap();
 
     cluster.kill("worker-1").unwrap();

@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use verbs3_tests::metrics::eventually;
-use verbs3_tests::spread::{Size, Spread};
+use verbs3_tests::spread_cluster::{Size, SpreadCluster};
 use verbs3_tests::{content, hosts, progress};
 
 use super::SECOND;
@@ -16,7 +16,7 @@ const BYTES: usize = 1_000_000;
 const BANDWIDTH: usize = 5 << 19;
 
 /// The job, as whoever leads says of it, once somebody does.
-async fn job(cluster: &Spread) -> serde_json::Value {
+async fn job(cluster: &SpreadCluster) -> serde_json::Value {
     let mut found = None;
     let ask = async || {
         let (status, said) =
@@ -34,7 +34,7 @@ fn number(value: &serde_json::Value, name: &str) -> u64 {
 
 /// Waits until so much of the whole, in hundredths, was gone through since the job was taken up
 /// last.
-async fn is_through(cluster: &Spread, hundredths: usize) {
+async fn is_through(cluster: &SpreadCluster, hundredths: usize) {
     for _ in 0..6000 {
         let job = job(cluster).await;
         let counters = &job["counters"];
@@ -52,7 +52,7 @@ async fn is_through(cluster: &Spread, hundredths: usize) {
 }
 
 /// What workers have taken from the UFS.
-async fn filled(cluster: &Spread, names: &[String]) -> f64 {
+async fn filled(cluster: &SpreadCluster, names: &[String]) -> f64 {
     let mut bytes = 0.0;
     for name in names {
         bytes += cluster.metrics(name).await.unwrap().sum("verbs3_worker_filled_bytes_total", &[]);
@@ -60,13 +60,9 @@ async fn filled(cluster: &Spread, names: &[String]) -> f64 {
     bytes
 }
 
-async fn sent_by_store(cluster: &Spread) -> f64 {
-    cluster.metrics("store").await.unwrap().sum("verbs3_gateway_body_bytes_sent_total", &[])
-}
-
 /// Kills the leader, a worker with its disk, and etcd, each in the middle of the job. What the
 /// worker had loaded.
-async fn leader_worker_and_etcd_die(cluster: &mut Spread) -> f64 {
+async fn leader_worker_and_etcd_die(cluster: &mut SpreadCluster) -> f64 {
     is_through(cluster, 20).await;
     let leader = cluster.leader(None).await.unwrap();
     let taken_over = Takeover::begins();
@@ -128,7 +124,9 @@ async fn a_job_completes_though_leader_worker_and_etcd_die_midway() {
         return;
     }
     let mut cluster =
-        Spread::start_patient(Size { coordinators: 2, workers: 3, gateways: 1 }).await.unwrap();
+        SpreadCluster::start_patient(Size { coordinators: 2, workers: 3, gateways: 1 })
+            .await
+            .unwrap();
     cluster.make_bucket("set").await.unwrap();
     let client = cluster.gateways[0].client.clone();
     let keys: Vec<String> = (0..OBJECTS).map(|number| format!("k{number:03}")).collect();
@@ -137,7 +135,7 @@ async fn a_job_completes_though_leader_worker_and_etcd_die_midway() {
             client.put_object().bucket("set").key(key).body(content::body(key, 1, BYTES).into());
         put.send().await.unwrap();
     }
-    let sent_before = sent_by_store(&cluster).await;
+    let sent_before = cluster.sent_by_store().await.unwrap();
     let bandwidth = format!("{BANDWIDTH}B");
     let words = [
         "preload",
@@ -164,7 +162,8 @@ async fn a_job_completes_though_leader_worker_and_etcd_die_midway() {
 
     // Everything once, again what died with a worker and its disk, and what was under way at each
     // death: no more than a second's worth.
-    let (sent, whole) = (sent_by_store(&cluster).await - sent_before, (OBJECTS * BYTES) as f64);
+    let (sent, whole) =
+        (cluster.sent_by_store().await.unwrap() - sent_before, (OBJECTS * BYTES) as f64);
     println!("the store sent {sent} bytes for {whole}, of which {lost} were lost with a worker");
     assert!(sent >= whole, "less than all was loaded");
     assert!(
@@ -180,6 +179,6 @@ async fn a_job_completes_though_leader_worker_and_etcd_die_midway() {
         content::check(key, 1, 0, &bytes).unwrap();
         assert_eq!(bytes.len(), BYTES);
     }
-    let again = sent_by_store(&cluster).await - sent_before - sent;
+    let again = cluster.sent_by_store().await.unwrap() - sent_before - sent;
     assert!(again <= BYTES as f64, "reads took {again} bytes from the store");
 }

@@ -2,7 +2,7 @@
 
 use verbs3_tests::history::{History, Writes};
 use verbs3_tests::metrics::eventually;
-use verbs3_tests::spread::{Size, Spread};
+use verbs3_tests::spread_cluster::{Size, SpreadCluster};
 use verbs3_tests::{hosts, seed};
 
 use super::{SECOND, version_seen, write_version};
@@ -11,7 +11,7 @@ const BUCKET: &str = "putback";
 const KEYS: u64 = 12;
 
 /// The highest epoch that a coordinator tells, and how many lost maps they have heard of.
-async fn epoch_and_losses(cluster: &Spread) -> Result<(f64, f64), String> {
+async fn epoch_and_losses(cluster: &SpreadCluster) -> Result<(f64, f64), String> {
     let (mut epoch, mut losses) = (0.0_f64, 0.0);
     for name in cluster.hosts("coordinator") {
         let metrics = cluster.metrics(&name).await.map_err(|error| error.to_string())?;
@@ -21,12 +21,12 @@ async fn epoch_and_losses(cluster: &Spread) -> Result<(f64, f64), String> {
     Ok((epoch, losses))
 }
 
-async fn all_serve(cluster: &Spread) {
+async fn all_serve(cluster: &SpreadCluster) {
     cluster.status_shows(&["3 of 3 workers serve"]).await.unwrap();
 }
 
 /// Every key is written through one gateway, and seen through the others at once.
-async fn is_written_and_seen(cluster: &Spread, version: u64) {
+async fn is_written_and_seen(cluster: &SpreadCluster, version: u64) {
     for number in 0..KEYS {
         let key = format!("k-{number}");
         let (writer, readers) = cluster.gateways.split_first().unwrap();
@@ -45,7 +45,7 @@ async fn a_restored_snapshot_of_etcd_costs_no_stale_byte() {
         return;
     }
     let size = Size { coordinators: 2, workers: 3, gateways: 3 };
-    let mut cluster = Spread::start_patient(size).await.unwrap();
+    let mut cluster = SpreadCluster::start_patient(size).await.unwrap();
     for bucket in [BUCKET, "history"] {
         cluster.make_bucket(bucket).await.unwrap();
     }

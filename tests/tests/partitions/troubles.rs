@@ -7,7 +7,7 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 use verbs3_tests::history::History;
 use verbs3_tests::metrics::eventually;
-use verbs3_tests::spread::{LEADERSHIP, Spread};
+use verbs3_tests::spread_cluster::{LEADERSHIP, SpreadCluster};
 use verbs3_tests::starved::Starved;
 
 use super::SECOND;
@@ -57,13 +57,13 @@ pub const TROUBLES: [Trouble; 16] = [
     Trouble::ClocksJump,
 ];
 
-fn one_of(cluster: &Spread, role: &str, rng: &mut SmallRng) -> String {
+fn one_of(cluster: &SpreadCluster, role: &str, rng: &mut SmallRng) -> String {
     let mut all = cluster.hosts(role);
     all.swap_remove(rng.random_range(0..all.len()))
 }
 
 /// Drops packets from each of `from` to each of `to`.
-fn cut(cluster: &mut Spread, from: &[String], to: &[String]) {
+fn cut(cluster: &mut SpreadCluster, from: &[String], to: &[String]) {
     for from in from {
         for to in to {
             cluster.network.cut(from, to).unwrap();
@@ -71,7 +71,7 @@ fn cut(cluster: &mut Spread, from: &[String], to: &[String]) {
     }
 }
 
-pub fn cut_both(cluster: &mut Spread, some: &[String], others: &[String]) {
+pub fn cut_both(cluster: &mut SpreadCluster, some: &[String], others: &[String]) {
     cut(cluster, some, others);
     cut(cluster, others, some);
 }
@@ -79,7 +79,7 @@ pub fn cut_both(cluster: &mut Spread, some: &[String], others: &[String]) {
 /// Makes the trouble, waits until the cluster has taken the consequence that it must have, and ends
 /// the trouble.
 pub async fn make_trouble(
-    cluster: &mut Spread,
+    cluster: &mut SpreadCluster,
     history: &mut History,
     what: Trouble,
     rng: &mut SmallRng,
@@ -198,7 +198,7 @@ pub async fn make_trouble(
 }
 
 /// A coordinator that does not lead.
-async fn follower(cluster: &Spread) -> String {
+async fn follower(cluster: &SpreadCluster) -> String {
     let leader = cluster.leader(None).await.unwrap();
     cluster.hosts("coordinator").into_iter().find(|name| *name != leader).unwrap()
 }
@@ -215,7 +215,7 @@ impl Takeover {
     }
 
     /// Within three leadership periods, and what time the machine let nobody run. Who leads then.
-    pub async fn took_over_in_time(self, cluster: &Spread, before: &str) -> String {
+    pub async fn took_over_in_time(self, cluster: &SpreadCluster, before: &str) -> String {
         let next = cluster.leader(Some(before)).await.unwrap();
         let (took, starved) = (cluster.led_after(&next, self.began).unwrap(), self.starved.time());
         println!("    {next} leads {:.1} s after {before} did", took.as_secs_f64());
@@ -229,7 +229,7 @@ impl Takeover {
 
 /// Of coordinators by more than they bear, of those who sign what stores take by less than these
 /// bear.
-async fn clocks_jump(cluster: &mut Spread, history: &mut History) {
+async fn clocks_jump(cluster: &mut SpreadCluster, history: &mut History) {
     // Of a request that is signed before a jump, or whose skew is learnt across one, stores and
     // gateways bear 15 minutes.
     for (coordinators, others) in [(3600, 400), (-86_400, -400), (0, 0)] {
@@ -256,7 +256,7 @@ async fn clocks_jump(cluster: &mut Spread, history: &mut History) {
 }
 
 /// Each process of the role goes by a clock that is ahead by so much.
-async fn has_jumped(cluster: &Spread, role: &str, seconds: i32) {
+async fn has_jumped(cluster: &SpreadCluster, role: &str, seconds: i32) {
     for name in cluster.hosts(role) {
         let is_ahead = async || match cluster.clock_ahead(&name).await {
             Ok(ahead) if (ahead - f64::from(seconds)).abs() < 60.0 => Ok(()),
@@ -268,7 +268,7 @@ async fn has_jumped(cluster: &Spread, role: &str, seconds: i32) {
     }
 }
 
-async fn refused_for_their_time(cluster: &Spread) -> f64 {
+async fn refused_for_their_time(cluster: &SpreadCluster) -> f64 {
     let mut refused = 0.0;
     for name in cluster.hosts("coordinator") {
         refused +=

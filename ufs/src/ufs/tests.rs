@@ -17,13 +17,13 @@ enum Step {
 }
 
 #[derive(Default)]
-struct Scripted {
+struct ScriptedStore {
     steps: Mutex<VecDeque<Step>>,
     asked: Mutex<Vec<GetObjectInput>>,
 }
 
 #[async_trait::async_trait]
-impl S3 for Scripted {
+impl S3 for ScriptedStore {
     async fn get_object(
         &self,
         req: S3Request<GetObjectInput>,
@@ -68,9 +68,11 @@ fn settings() -> UfsSettings {
     settings
 }
 
-fn ufs(settings: UfsSettings, steps: impl IntoIterator<Item = Step>) -> (Ufs, Arc<Scripted>) {
-    let store =
-        Arc::new(Scripted { steps: Mutex::new(steps.into_iter().collect()), ..Default::default() });
+fn ufs(settings: UfsSettings, steps: impl IntoIterator<Item = Step>) -> (Ufs, Arc<ScriptedStore>) {
+    let store = Arc::new(ScriptedStore {
+        steps: Mutex::new(steps.into_iter().collect()),
+        ..Default::default()
+    });
     (Ufs::with_randomness(store.clone(), settings, Arc::new(|| 0.5)), store)
 }
 

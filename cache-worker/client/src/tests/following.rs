@@ -8,7 +8,7 @@ use verbs3_protocol::{StandingReply, WriteOutcome};
 
 /// What the workers of a test say.
 #[derive(Default)]
-pub(super) struct World {
+pub(super) struct ScriptedStanding {
     /// Under which they answer.
     epoch: AtomicU64,
     unleased: AtomicBool,
@@ -16,16 +16,16 @@ pub(super) struct World {
     strays: AtomicU64,
 }
 
-pub(super) fn worker(id: &str, world: &Arc<World>) -> TestWorker {
-    let world = world.clone();
+pub(super) fn worker(id: &str, standing: &Arc<ScriptedStanding>) -> TestWorker {
+    let standing = standing.clone();
     TestWorker::new(
         id,
         Box::new(move |request, reply| {
-            let own = Epoch(world.epoch.load(Ordering::SeqCst));
+            let own = Epoch(standing.epoch.load(Ordering::SeqCst));
             let (asked, stray) = match &request {
                 WorkerRequest::Announce(announce) => (announce.epoch, 0),
                 WorkerRequest::Report(report) => (report.epoch, 0),
-                _ => (own, world.strays.load(Ordering::SeqCst)),
+                _ => (own, standing.strays.load(Ordering::SeqCst)),
             };
             let answer = match request {
                 WorkerRequest::Standing if stray > 0 => {
@@ -33,13 +33,13 @@ pub(super) fn worker(id: &str, world: &Arc<World>) -> TestWorker {
                 }
                 WorkerRequest::Standing => WorkerReply::Standing(StandingReply {
                     epoch: own,
-                    leased: !world.unleased.load(Ordering::SeqCst),
+                    leased: !standing.unleased.load(Ordering::SeqCst),
                 }),
                 _ if asked != own => WorkerReply::Refused(WorkerRefusal {
                     kind: RefusalKind::WrongEpoch(own),
                     reason: "test".into(),
                 }),
-                _ if world.unleased.load(Ordering::SeqCst) => {
+                _ if standing.unleased.load(Ordering::SeqCst) => {
                     acknowledged(WriteLeaseState::Unleased)
                 }
                 _ => acknowledged(WriteLeaseState::Leased),
@@ -51,8 +51,8 @@ pub(super) fn worker(id: &str, world: &Arc<World>) -> TestWorker {
     )
 }
 
-pub(super) fn world(epoch: u64) -> Arc<World> {
-    Arc::new(World { epoch: AtomicU64::new(epoch), ..World::default() })
+pub(super) fn standing_under(epoch: u64) -> Arc<ScriptedStanding> {
+    Arc::new(ScriptedStanding { epoch: AtomicU64::new(epoch), ..ScriptedStanding::default() })
 }
 
 pub(super) fn following() -> Arc<CacheTierClient> {
@@ -96,7 +96,7 @@ async fn without_a_map_writes_wait_for_one_and_then_fail() {
     let error = tier.announce_write(&volume(), &keys(1)).await.err().unwrap();
     assert!(matches!(error, CoherenceError::NoMap), "{error}");
     assert_eq!(tier.workers_up(), (0, 0));
-    let a = worker("a", &world(3));
+    let a = worker("a", &standing_under(3));
     let waiting = tokio::spawn({
         let tier = tier.clone();
         async move { tier.announce_write(&volume(), &keys(1)).await.is_ok() }
@@ -108,10 +108,10 @@ async fn without_a_map_writes_wait_for_one_and_then_fail() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_with_an_old_epoch_is_announced_under_the_next_map() {
-    let (world, tier) = (world(1), following());
-    let (a, b) = (worker("a", &world), worker("b", &world));
+    let (standing, tier) = (standing_under(1), following());
+    let (a, b) = (worker("a", &standing), worker("b", &standing));
     adopt(&tier, 1, &[&a]);
-    world.epoch.store(2, Ordering::SeqCst);
+    standing.epoch.store(2, Ordering::SeqCst);
     let announcing = tokio::spawn({
         let tier = tier.clone();
         async move { tier.announce_write(&volume(), &keys(50)).await }
@@ -126,12 +126,12 @@ async fn a_write_with_an_old_epoch_is_announced_under_the_next_map() {
 
 #[tokio::test(start_paused = true)]
 async fn a_report_counts_once_the_homes_of_the_map_in_force_have_it() {
-    let (world, tier) = (world(1), following());
-    let (a, b) = (worker("a", &world), worker("b", &world));
+    let (standing, tier) = (standing_under(1), following());
+    let (a, b) = (worker("a", &standing), worker("b", &standing));
     adopt(&tier, 1, &[&a]);
     let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     // The home moves while the write is under way; the old one hears of its end, too.
-    world.epoch.store(2, Ordering::SeqCst);
+    standing.epoch.store(2, Ordering::SeqCst);
     adopt(&tier, 2, &[&b]);
     tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     assert_eq!(epochs_reported(&b), [2]);
@@ -142,41 +142,41 @@ async fn a_report_counts_once_the_homes_of_the_map_in_force_have_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_next_map_replaces_a_lost_home_within_the_deadline() {
-    let (world, tier) = (world(1), following());
-    let (a, b) = (TestWorker::new("a", silent()), worker("b", &world));
+    let (standing, tier) = (standing_under(1), following());
+    let (a, b) = (TestWorker::new("a", silent()), worker("b", &standing));
     adopt(&tier, 1, &[&a]);
     let announcing = tokio::spawn({
         let tier = tier.clone();
         async move { tier.announce_write(&volume(), &keys(1)).await.is_ok() }
     });
     tokio::time::sleep(SECOND).await;
-    world.epoch.store(2, Ordering::SeqCst);
+    standing.epoch.store(2, Ordering::SeqCst);
     adopt(&tier, 2, &[&b]);
     assert!(announcing.await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unleased_home_suffices_only_if_every_member_keeps_the_map() {
-    let (world, tier) = (world(1), following());
-    let (a, b) = (worker("a", &world), worker("b", &world));
+    let (standing, tier) = (standing_under(1), following());
+    let (a, b) = (worker("a", &standing), worker("b", &standing));
     adopt(&tier, 1, &[&a, &b]);
-    world.unleased.store(true, Ordering::SeqCst);
+    standing.unleased.store(true, Ordering::SeqCst);
     let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     for worker in [&a, &b] {
         assert!(worker.asked().contains(&WorkerRequest::Standing), "{} was not asked", worker.id);
     }
     // Meanwhile one of them has given the map up.
-    world.strays.store(2, Ordering::SeqCst);
+    standing.strays.store(2, Ordering::SeqCst);
     let error = tier.report_write(announced, WriteOutcome::Done).await.unwrap_err();
     assert!(matches!(error, CoherenceError::Alone { .. }), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_member_that_is_silent_does_not_stand_by_the_map() {
-    let (world, tier) = (world(1), following());
-    let (a, b) = (worker("a", &world), TestWorker::new("b", silent()));
+    let (standing, tier) = (standing_under(1), following());
+    let (a, b) = (worker("a", &standing), TestWorker::new("b", silent()));
     adopt(&tier, 1, &[&a, &b]);
-    world.unleased.store(true, Ordering::SeqCst);
+    standing.unleased.store(true, Ordering::SeqCst);
     let home_is_a = |key: &String| {
         let object = ObjectKey { volume: volume(), key: key.clone() };
         tier.asker.placement.load_map().home_worker(&object).unwrap().id.0 == "a"
@@ -188,8 +188,8 @@ async fn a_member_that_is_silent_does_not_stand_by_the_map() {
 
 #[tokio::test]
 async fn a_map_that_is_adopted_keeps_the_workers_that_stay() {
-    let (world, tier) = (world(1), following());
-    let (a, b) = (worker("a", &world), worker("b", &world));
+    let (standing, tier) = (standing_under(1), following());
+    let (a, b) = (worker("a", &standing), worker("b", &standing));
     adopt(&tier, 1, &[&a]);
     let before = tier.asker.placement.load_map().workers[0].clone();
     adopt(&tier, 2, &[&a, &b]);
@@ -200,8 +200,8 @@ async fn a_map_that_is_adopted_keeps_the_workers_that_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn an_invalidation_counts_only_where_the_home_has_the_same_map() {
-    let (world, following) = (world(2), following());
-    let a = worker("a", &world);
+    let (standing, following) = (standing_under(2), following());
+    let a = worker("a", &standing);
     let invalidate = async |tier: &CacheTierClient| {
         let both = [InvalidObjects::Keys(keys(1)), InvalidObjects::Prefix("k".to_owned())];
         let [keys, prefix] = both.map(|invalid| async move {
@@ -218,12 +218,12 @@ async fn an_invalidation_counts_only_where_the_home_has_the_same_map() {
             (Err(TendError::Away { .. }), Err(TendError::Away { .. }))
         ));
     }
-    world.epoch.store(1, Ordering::SeqCst);
+    standing.epoch.store(1, Ordering::SeqCst);
     for tier in [&fixed, &following] {
         assert!(matches!(invalidate(tier).await, (Ok(()), Ok(()))));
     }
     // A worker without a list answers everybody; one that follows, and is between two maps, nobody.
-    world.epoch.store(0, Ordering::SeqCst);
+    standing.epoch.store(0, Ordering::SeqCst);
     assert!(matches!(invalidate(&fixed).await, (Ok(()), Ok(()))));
     assert!(matches!(invalidate(&following).await, (Err(_), Err(_))));
 }

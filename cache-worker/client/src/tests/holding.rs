@@ -231,7 +231,7 @@ async fn held_bytes_take_no_landing() {
     let (tier, _a) = holding(&home).await;
     let found = open(&tier, &asking(&tier, WHOLE)).await;
     settle().await;
-    assert_eq!(tier.spans.arena.arena_usage().leased_bytes, 0);
+    assert_eq!(tier.spans.arena.arena_usage().loaned_bytes, 0);
     assert_eq!(found.data.concat(), bytes_of(1, 0..1000));
     tier.shutdown().await;
 }

@@ -28,7 +28,7 @@ async fn a_span_gives_its_bytes_in_order() {
     assert_eq!((a.asked().len(), b.asked().len()), (1, 0));
     drop(read);
     settle().await;
-    assert_eq!(tier.spans.arena.arena_usage().leased_bytes, 0);
+    assert_eq!(tier.spans.arena.arena_usage().loaned_bytes, 0);
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_silent_owner_is_hedged_and_its_late_reply_changes_nothing() {
     assert_eq!(tier.asker.metrics.hedges.get(), 1);
     a.faults.release_all();
     settle().await;
-    assert_eq!(tier.spans.arena.arena_usage().leased_bytes, 0);
+    assert_eq!(tier.spans.arena.arena_usage().loaned_bytes, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::following::{adopt, following_with, worker, world};
+use super::following::{adopt, following_with, standing_under, worker};
 use super::writing::{keys, reports, volume};
 use super::*;
 use crate::{CoherenceError, NoticeRelay, RelayError};
@@ -120,7 +120,7 @@ async fn an_unreachable_home_is_told_through_the_coordinators() {
 async fn a_home_that_answers_is_told_directly_alone() {
     let coordinators = Coordinators::saying([]);
     let tier = relaying(&coordinators, 8);
-    let a = worker("a", &world(7));
+    let a = worker("a", &standing_under(7));
     adopt(&tier, 7, &[&a]);
     write(&tier).await.unwrap();
     assert_eq!((coordinators.carried(), reports(&a)), (vec![], vec![WriteOutcome::Done]));
@@ -201,7 +201,7 @@ async fn a_notice_that_meets_a_newer_map_is_sent_again_under_it() {
     ] {
         let coordinators = Coordinators::saying([Ok(moved.clone()), Ok(moved)]);
         let tier = relaying(&coordinators, 8);
-        let (a, b) = (TestWorker::new("a", silent()), worker("b", &world(8)));
+        let (a, b) = (TestWorker::new("a", silent()), worker("b", &standing_under(8)));
         adopt(&tier, 7, &[&a]);
         let writing = tokio::spawn({
             let tier = tier.clone();
@@ -222,7 +222,7 @@ async fn a_notice_that_meets_a_newer_map_is_sent_again_under_it() {
 async fn a_relay_that_is_under_way_ends_with_the_map() {
     let coordinators = Arc::new(Coordinators { never: true, ..Coordinators::default() });
     let tier = relaying(&coordinators, 8);
-    let (a, b) = (TestWorker::new("a", silent()), worker("b", &world(8)));
+    let (a, b) = (TestWorker::new("a", silent()), worker("b", &standing_under(8)));
     adopt(&tier, 7, &[&a]);
     let writing = tokio::spawn({
         let tier = tier.clone();
@@ -241,7 +241,7 @@ async fn a_relayed_notice_to_an_unleased_home_is_not_enough() {
         (0..1000).map(|_| Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Unleased))),
     );
     let tier = relaying(&coordinators, 8);
-    let (a, b) = (TestWorker::new("a", silent()), worker("b", &world(7)));
+    let (a, b) = (TestWorker::new("a", silent()), worker("b", &standing_under(7)));
     adopt(&tier, 7, &[&a, &b]);
     let key = key_of(&tier, "a");
     let error = tier.announce_write(&volume(), &[key]).await.err().unwrap();

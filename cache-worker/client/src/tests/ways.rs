@@ -40,7 +40,7 @@ async fn a_broken_span_asks_the_same_worker_for_missing_bytes_alone() {
         assert_eq!(tier.asker.metrics.repeats[CallKind::Read].get(), 1);
         drop(span);
         settle().await;
-        assert_eq!(tier.spans.arena.arena_usage().leased_bytes, 0);
+        assert_eq!(tier.spans.arena.arena_usage().loaned_bytes, 0);
     }
 }
 

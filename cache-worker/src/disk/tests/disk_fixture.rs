@@ -42,12 +42,12 @@ impl Default for Options {
     }
 }
 
-pub(super) struct Bed {
+pub(super) struct DiskFixture {
     pub(super) folder: FolderPageStore,
     pub(super) metrics: DiskMetrics,
 }
 
-impl Bed {
+impl DiskFixture {
     pub(super) fn open(medium: impl SegmentMedium + 'static, options: &Options) -> Self {
         let metrics = DiskMetrics::default();
         let default_rule = VolumeQuotaRule { bytes_max: None, age_max: options.age_max };

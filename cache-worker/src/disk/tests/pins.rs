@@ -8,7 +8,7 @@ use super::super::folder_store::PageWriteOutcome;
 use super::super::metrics::DiskEvictionReason;
 use super::super::simulated_medium::{MediumFaults, SimulatedMedium};
 use super::super::{DiskTier, DiskTierParts, WorkerDiskSettings};
-use super::bed::{Bed, Gated, Options, Page};
+use super::disk_fixture::{DiskFixture, Gated, Options, Page};
 use verbs3_settings::TimePeriod;
 
 const LONG: Duration = Duration::from_secs(120);
@@ -20,18 +20,18 @@ fn with_pages(medium: &Gated<SimulatedMedium>, pages: &[Page]) -> DiskTier {
 
 /// The same, of several folders.
 fn with_folders(folders: &[(&Gated<SimulatedMedium>, &[Page])]) -> DiskTier {
-    let mut beds = Vec::new();
+    let mut fixtures = Vec::new();
     for (medium, pages) in folders {
-        let bed = Bed::open((*medium).clone(), &Options::default());
+        let fixture = DiskFixture::open((*medium).clone(), &Options::default());
         for page in *pages {
-            assert_eq!(bed.write(page, 1), PageWriteOutcome::Done);
+            assert_eq!(fixture.write(page, 1), PageWriteOutcome::Done);
         }
-        beds.push(bed);
+        fixtures.push(fixture);
     }
-    let metrics = beds[0].metrics.clone();
+    let metrics = fixtures[0].metrics.clone();
     let stall_max = TimePeriod::from_millis(1);
     let settings = WorkerDiskSettings { stall_max, ..WorkerDiskSettings::default() };
-    let folders = beds.into_iter().map(|bed| bed.folder).collect();
+    let folders = fixtures.into_iter().map(|fixture| fixture.folder).collect();
     let parts = DiskTierParts {
         metrics,
         arena_bytes: 1 << 20,
@@ -46,8 +46,8 @@ fn later() -> Option<SystemTime> {
 }
 
 fn is_pinned(medium: &SimulatedMedium, page: &Page) -> bool {
-    let bed = Bed::open(medium.clone(), &Options::default());
-    bed.folder.page_heat(page.key(), 2).expect("the page is there after a restart").1
+    let fixture = DiskFixture::open(medium.clone(), &Options::default());
+    fixture.folder.page_heat(page.key(), 2).expect("the page is there after a restart").1
 }
 
 /// What waited behind a hung write was once dropped with the pages that waited, and had been called
@@ -108,15 +108,15 @@ fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
     for pin_first in [false, true] {
         let (medium, page) = (SimulatedMedium::new(1), Page::of(0));
         let gated = Gated::new(medium.clone());
-        let bed = Bed::open(gated.clone(), &Options::default());
+        let fixture = DiskFixture::open(gated.clone(), &Options::default());
         assert!(
-            bed.write(&page, 1) == PageWriteOutcome::Done
-                && bed.folder.pin_page(page.key(), u32::MAX)
+            fixture.write(&page, 1) == PageWriteOutcome::Done
+                && fixture.folder.pin_page(page.key(), u32::MAX)
         );
         gated.shut();
         let evicted = std::thread::scope(|scope| {
-            let pin = || (bed.folder.write_pin(page.key()), false);
-            let evict = || (false, bed.folder.evict_page(page.key(), LONG));
+            let pin = || (fixture.folder.write_pin(page.key()), false);
+            let evict = || (false, fixture.folder.evict_page(page.key(), LONG));
             let first = if pin_first { scope.spawn(pin) } else { scope.spawn(evict) };
             assert!(gated.has_waiting(1, LONG));
             let second = if pin_first { scope.spawn(evict) } else { scope.spawn(pin) };
@@ -127,8 +127,8 @@ fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
             let (first, second) = (first.join().unwrap(), second.join().unwrap());
             first.1 || second.1
         });
-        assert!(evicted && !bed.folder.holds_page(page.key(), 2), "pin first: {pin_first}");
-        let after = Bed::open(medium, &Options::default());
+        assert!(evicted && !fixture.folder.holds_page(page.key(), 2), "pin first: {pin_first}");
+        let after = DiskFixture::open(medium, &Options::default());
         assert!(
             !after.folder.holds_page(page.key(), 2),
             "a restart finds it again; pin first: {pin_first}"

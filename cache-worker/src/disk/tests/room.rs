@@ -8,7 +8,7 @@ use super::super::folder_store::PageWriteOutcome;
 use super::super::simulated_medium::SimulatedMedium;
 use super::super::slot_allocation::DiskSlotRefusal;
 use super::super::volume_quota::VolumeQuotaRule;
-use super::bed::{Bed, Options, Page, SEGMENT};
+use super::disk_fixture::{DiskFixture, Options, Page, SEGMENT};
 use crate::tenants::{TenantAccounts, TenantRules, TenantTier};
 use std::sync::Arc;
 use verbs3_protocol::TenantTag;
@@ -22,49 +22,56 @@ const SLOTS: u64 = 60;
 
 #[test]
 fn pages_that_are_read_again_outlive_those_that_are_not() {
-    let bed =
-        Bed::open(SimulatedMedium::new(1), &Options { capacity: SEGMENT, ..Options::default() });
+    let fixture = DiskFixture::open(
+        SimulatedMedium::new(1),
+        &Options { capacity: SEGMENT, ..Options::default() },
+    );
     for number in 0..10 {
-        assert_eq!(bed.write(&page(number), 1), PageWriteOutcome::Done);
+        assert_eq!(fixture.write(&page(number), 1), PageWriteOutcome::Done);
     }
     for number in 100..1000 {
         for hot in 0..10 {
-            assert!(bed.serves(&page(hot), 1), "page {hot} was given up at {number}");
+            assert!(fixture.serves(&page(hot), 1), "page {hot} was given up at {number}");
         }
-        assert_eq!(bed.write(&page(number), 1), PageWriteOutcome::Done);
+        assert_eq!(fixture.write(&page(number), 1), PageWriteOutcome::Done);
     }
-    let (held, _) = bed.folder.held();
+    let (held, _) = fixture.folder.held();
     assert!((SLOTS - 2..=SLOTS + 3).contains(&held.pages), "{held:?}");
 }
 
 #[test]
 fn what_memory_holds_is_given_up_last() {
-    let bed =
-        Bed::open(SimulatedMedium::new(1), &Options { capacity: SEGMENT, ..Options::default() });
+    let fixture = DiskFixture::open(
+        SimulatedMedium::new(1),
+        &Options { capacity: SEGMENT, ..Options::default() },
+    );
     let resident = |key| (0..10).any(|number| page(number).key() == key);
     for number in (0..10).chain(100..500) {
         let page = page(number);
         assert_eq!(
-            bed.folder.write(page.header(), &page.content(), &resident, 1),
+            fixture.folder.write(page.header(), &page.content(), &resident, 1),
             PageWriteOutcome::Done
         );
     }
-    assert!((0..10).all(|number| bed.serves(&page(number), 1)));
+    assert!((0..10).all(|number| fixture.serves(&page(number), 1)));
 }
 
 #[test]
 fn pages_of_age_are_not_served_and_leave() {
     let age_max = Some(Duration::from_secs(100));
-    let bed = Bed::open(SimulatedMedium::new(1), &Options { age_max, ..Options::default() });
-    bed.write(&page(1), 1000);
-    bed.write(&page(2), 1050);
+    let fixture =
+        DiskFixture::open(SimulatedMedium::new(1), &Options { age_max, ..Options::default() });
+    fixture.write(&page(1), 1000);
+    fixture.write(&page(2), 1050);
     assert!(
-        bed.serves(&page(1), 1100) && !bed.serves(&page(1), 1101) && bed.serves(&page(2), 1101)
+        fixture.serves(&page(1), 1100)
+            && !fixture.serves(&page(1), 1101)
+            && fixture.serves(&page(2), 1101)
     );
-    bed.folder.look_over(1101, 1000);
-    assert_eq!(bed.folder.held().0.pages, 1);
+    fixture.folder.look_over(1101, 1000);
+    assert_eq!(fixture.folder.held().0.pages, 1);
     // A clock that was set back makes nothing older.
-    assert!(bed.serves(&page(2), 5));
+    assert!(fixture.serves(&page(2), 5));
 }
 
 #[test]
@@ -72,41 +79,46 @@ fn a_pinned_page_survives_pressure_and_a_restart_until_its_time() {
     let medium = SimulatedMedium::new(1);
     let options =
         Options { capacity: SEGMENT, age_max: Some(Duration::from_secs(10)), ..Options::default() };
-    let bed = Bed::open(medium.clone(), &options);
-    bed.write(&page(1), 1000);
-    assert!(bed.folder.pin_page(page(1).key(), 5000) && !bed.folder.pin_page(page(2).key(), 5000));
+    let fixture = DiskFixture::open(medium.clone(), &options);
+    fixture.write(&page(1), 1000);
+    assert!(
+        fixture.folder.pin_page(page(1).key(), 5000)
+            && !fixture.folder.pin_page(page(2).key(), 5000)
+    );
     // A shorter one takes nothing off.
-    bed.folder.pin_page(page(1).key(), 60);
-    bed.folder.write_pin(page(1).key());
-    drop(bed);
-    let bed = Bed::open(medium, &options);
+    fixture.folder.pin_page(page(1).key(), 60);
+    fixture.folder.write_pin(page(1).key());
+    drop(fixture);
+    let fixture = DiskFixture::open(medium, &options);
     for number in 100..400 {
-        bed.write(&page(number), 4000);
+        fixture.write(&page(number), 4000);
     }
-    assert!(bed.serves(&page(1), 4000));
-    assert_eq!(bed.folder.held().0.pinned_pages, 1);
-    assert!(!bed.serves(&page(1), 5001), "its time is over");
-    bed.folder.pin_page(page(1).key(), 0);
-    assert_eq!(bed.folder.held().0.pinned_pages, 0);
+    assert!(fixture.serves(&page(1), 4000));
+    assert_eq!(fixture.folder.held().0.pinned_pages, 1);
+    assert!(!fixture.serves(&page(1), 5001), "its time is over");
+    fixture.folder.pin_page(page(1).key(), 0);
+    assert_eq!(fixture.folder.held().0.pinned_pages, 0);
 }
 
 #[test]
 fn where_all_is_pinned_nothing_is_written() {
-    let bed =
-        Bed::open(SimulatedMedium::new(1), &Options { capacity: SEGMENT, ..Options::default() });
+    let fixture = DiskFixture::open(
+        SimulatedMedium::new(1),
+        &Options { capacity: SEGMENT, ..Options::default() },
+    );
     let mut number = 0;
-    while number < 100 && bed.write(&page(number), 1) == PageWriteOutcome::Done {
-        bed.folder.pin_page(page(number).key(), 9);
+    while number < 100 && fixture.write(&page(number), 1) == PageWriteOutcome::Done {
+        fixture.folder.pin_page(page(number).key(), 9);
         number += 1;
     }
     assert!((SLOTS - 2..=SLOTS + 3).contains(&number), "{number}");
-    assert_eq!(bed.write(&page(999), 2), PageWriteOutcome::Refused(DiskSlotRefusal::NoRoom));
+    assert_eq!(fixture.write(&page(999), 2), PageWriteOutcome::Refused(DiskSlotRefusal::NoRoom));
     assert_eq!(
-        bed.write(&Page { number: 5000, length: 9000 }, 2),
+        fixture.write(&Page { number: 5000, length: 9000 }, 2),
         PageWriteOutcome::Refused(DiskSlotRefusal::NoRoom),
         "of another width too"
     );
-    assert_eq!(bed.write(&page(999), 10), PageWriteOutcome::Done);
+    assert_eq!(fixture.write(&page(999), 10), PageWriteOutcome::Done);
 }
 
 #[test]
@@ -114,95 +126,97 @@ fn a_volume_over_its_quota_gives_up_its_own_pages() {
     let rule = VolumeQuotaRule { bytes_max: Some(10 * 4096), age_max: None };
     let options = Options { rules: HashMap::from([(7, rule)]), ..Options::default() };
     let medium = SimulatedMedium::new(1);
-    let bed = Bed::open(medium.clone(), &options);
+    let fixture = DiskFixture::open(medium.clone(), &options);
     for number in 0..40 {
-        assert_eq!(bed.write(&page(number), 1), PageWriteOutcome::Done);
+        assert_eq!(fixture.write(&page(number), 1), PageWriteOutcome::Done);
     }
     for number in 100..200 {
-        assert_eq!(bed.write_as(&page(number), 7, 1), PageWriteOutcome::Done);
-        assert!(bed.serves(&page(100), 1), "its hot page stays");
+        assert_eq!(fixture.write_as(&page(number), 7, 1), PageWriteOutcome::Done);
+        assert!(fixture.serves(&page(100), 1), "its hot page stays");
     }
-    let count = |bed: &Bed, range: std::ops::Range<u64>| {
-        range.filter(|&number| bed.serves(&page(number), 1)).count()
+    let count = |fixture: &DiskFixture, range: std::ops::Range<u64>| {
+        range.filter(|&number| fixture.serves(&page(number), 1)).count()
     };
-    assert_eq!((count(&bed, 0..40), count(&bed, 100..200)), (40, 10));
+    assert_eq!((count(&fixture, 0..40), count(&fixture, 100..200)), (40, 10));
     // The quota is of its place on disk, and holds after a restart.
-    let bed = Bed::open(medium, &options);
-    assert_eq!(bed.write_as(&page(300), 7, 1), PageWriteOutcome::Done);
-    assert_eq!((count(&bed, 0..40), count(&bed, 100..301)), (40, 10));
+    let fixture = DiskFixture::open(medium, &options);
+    assert_eq!(fixture.write_as(&page(300), 7, 1), PageWriteOutcome::Done);
+    assert_eq!((count(&fixture, 0..40), count(&fixture, 100..301)), (40, 10));
     let huge = Page { number: 5000, length: 50_000 };
-    assert_eq!(bed.write_as(&huge, 7, 1), PageWriteOutcome::Refused(DiskSlotRefusal::Quota));
+    assert_eq!(fixture.write_as(&huge, 7, 1), PageWriteOutcome::Refused(DiskSlotRefusal::Quota));
 }
 
 #[test]
 fn another_width_takes_the_segment_that_was_unused_for_longest() {
-    let bed = Bed::open(
+    let fixture = DiskFixture::open(
         SimulatedMedium::new(1),
         &Options { capacity: 4 * SEGMENT, ..Options::default() },
     );
     let wide = |number: u64| Page { number: 10_000 + number, length: 16 << 10 };
     for number in 0..4 * SLOTS {
-        bed.write(&page(number), 1);
+        fixture.write(&page(number), 1);
     }
-    assert_eq!(bed.write(&wide(0), 100), PageWriteOutcome::Done);
+    assert_eq!(fixture.write(&wide(0), 100), PageWriteOutcome::Done);
     for number in 1..200 {
-        assert_eq!(bed.write(&wide(number), 100 + number as u32), PageWriteOutcome::Done);
+        assert_eq!(fixture.write(&wide(number), 100 + number as u32), PageWriteOutcome::Done);
     }
     // What nobody asks for any more makes place for what comes now, segment by segment, but for the
     // last.
-    let wide_ones = (0..200).filter(|&number| bed.serves(&wide(number), 300)).count();
+    let wide_ones = (0..200).filter(|&number| fixture.serves(&wide(number), 300)).count();
     assert!(wide_ones >= 30, "{wide_ones}");
-    let (held, _) = bed.folder.held();
+    let (held, _) = fixture.folder.held();
     assert_eq!(held.file_bytes, 4 * SEGMENT);
 }
 
 #[test]
 fn a_smaller_capacity_removes_segments_at_the_next_start() {
     let medium = SimulatedMedium::new(1);
-    let bed = Bed::open(medium.clone(), &Options::default());
+    let fixture = DiskFixture::open(medium.clone(), &Options::default());
     for number in 0..8 * SLOTS {
-        bed.write(&page(number), 1);
+        fixture.write(&page(number), 1);
     }
-    let before = bed.folder.held().0;
-    let bed = Bed::open(medium, &Options { capacity: 2 * SEGMENT, ..Options::default() });
-    let (held, _) = bed.folder.held();
+    let before = fixture.folder.held().0;
+    let fixture =
+        DiskFixture::open(medium, &Options { capacity: 2 * SEGMENT, ..Options::default() });
+    let (held, _) = fixture.folder.held();
     assert_eq!((before.file_bytes, held.file_bytes), (8 * SEGMENT, 2 * SEGMENT));
     assert!(
-        (0..8 * SLOTS).filter(|&number| bed.serves(&page(number), 1)).count() as u64
+        (0..8 * SLOTS).filter(|&number| fixture.serves(&page(number), 1)).count() as u64
             >= 2 * SLOTS - 6
     );
-    assert_eq!(bed.write(&page(9999), 1), PageWriteOutcome::Done);
+    assert_eq!(fixture.write(&page(9999), 1), PageWriteOutcome::Done);
 }
 
 #[test]
 fn objects_are_known_by_the_pages_of_their_first_block() {
-    let bed = Bed::open(SimulatedMedium::new(1), &Options::default());
+    let fixture = DiskFixture::open(SimulatedMedium::new(1), &Options::default());
     let first = page(0);
-    bed.write(&first, 1);
-    bed.write(&page(3), 1);
+    fixture.write(&first, 1);
+    fixture.write(&page(3), 1);
     let PageHeader { object, page: number, .. } = first.header();
-    assert!(bed.folder.knows_object_page(object, number));
-    assert!(!bed.folder.knows_object_page(object, number + 1), "that page is of block 1");
-    assert!(!bed.folder.knows_object_page(object + 1, number));
-    bed.folder.evict_page(first.key(), Duration::from_secs(120));
-    assert!(!bed.folder.knows_object_page(object, number));
+    assert!(fixture.folder.knows_object_page(object, number));
+    assert!(!fixture.folder.knows_object_page(object, number + 1), "that page is of block 1");
+    assert!(!fixture.folder.knows_object_page(object + 1, number));
+    fixture.folder.evict_page(first.key(), Duration::from_secs(120));
+    assert!(!fixture.folder.knows_object_page(object, number));
 }
 
 #[test]
 fn more_pages_than_the_index_may_have_are_not_kept() {
     let medium = SimulatedMedium::new(1);
-    let bed = Bed::open(medium.clone(), &Options { pages_max: 20, ..Options::default() });
+    let fixture =
+        DiskFixture::open(medium.clone(), &Options { pages_max: 20, ..Options::default() });
     for number in 0..100 {
         let page = Page { number, length: [4096, 9000][(number % 2) as usize] };
-        assert_eq!(bed.write(&page, 1), PageWriteOutcome::Done);
-        assert!(bed.serves(&page, 1));
-        assert!(bed.folder.held().0.pages <= 20);
-        assert_eq!(bed.folder.has_room(4096), number < 19);
+        assert_eq!(fixture.write(&page, 1), PageWriteOutcome::Done);
+        assert!(fixture.serves(&page, 1));
+        assert!(fixture.folder.held().0.pages <= 20);
+        assert_eq!(fixture.folder.has_room(4096), number < 19);
     }
-    assert_eq!(bed.folder.held().0.pages, 20);
-    let bed = Bed::open(medium, &Options { pages_max: 5, ..Options::default() });
-    assert_eq!(bed.folder.held().0.pages, 5);
-    assert_eq!(bed.write(&page(999), 1), PageWriteOutcome::Done);
+    assert_eq!(fixture.folder.held().0.pages, 20);
+    let fixture = DiskFixture::open(medium, &Options { pages_max: 5, ..Options::default() });
+    assert_eq!(fixture.folder.held().0.pages, 5);
+    assert_eq!(fixture.write(&page(999), 1), PageWriteOutcome::Done);
 }
 
 /// Accounts over a disk of so many bytes, of which half is kept for the active tenants.
@@ -224,36 +238,37 @@ fn a_scan_leaves_each_tenant_its_disk_share_after_a_restart_too() {
     let open = || {
         let tenants = shared_disk(SEGMENT);
         let options = Options { capacity: SEGMENT, tenants: tenants.clone(), ..Options::default() };
-        (Bed::open(medium.clone(), &options), tenants)
+        (DiskFixture::open(medium.clone(), &options), tenants)
     };
-    let write = |bed: &Bed, tenants: &TenantAccounts, name: &str, number: u64| {
+    let write = |fixture: &DiskFixture, tenants: &TenantAccounts, name: &str, number: u64| {
         let account = tenants.note_request(TenantTag::new(name, 1).as_ref(), 0);
         let header = PageHeader { tenant: tenants.stored_hash(account), ..page(number).header() };
-        bed.folder.write(header, &page(number).content(), &|_| false, 1)
+        fixture.folder.write(header, &page(number).content(), &|_| false, 1)
     };
-    let (bed, tenants) = open();
+    let (fixture, tenants) = open();
     for number in 0..10 {
-        assert_eq!(write(&bed, &tenants, "victim", number), PageWriteOutcome::Done);
+        assert_eq!(write(&fixture, &tenants, "victim", number), PageWriteOutcome::Done);
     }
     for number in 100..500 {
-        assert_eq!(write(&bed, &tenants, "scan", number), PageWriteOutcome::Done);
+        assert_eq!(write(&fixture, &tenants, "scan", number), PageWriteOutcome::Done);
     }
-    let is_there = |bed: &Bed| (0..10).all(|number| bed.folder.lists_page(page(number).key()));
-    assert!(is_there(&bed));
-    drop(bed);
-    let (bed, tenants) = open();
+    let is_there =
+        |fixture: &DiskFixture| (0..10).all(|number| fixture.folder.lists_page(page(number).key()));
+    assert!(is_there(&fixture));
+    drop(fixture);
+    let (fixture, tenants) = open();
     tenants.note_request(TenantTag::new("victim", 1).as_ref(), 0);
     for number in 500..900 {
-        assert_eq!(write(&bed, &tenants, "scan", number), PageWriteOutcome::Done);
+        assert_eq!(write(&fixture, &tenants, "scan", number), PageWriteOutcome::Done);
     }
-    assert!(is_there(&bed), "pages say whose they are");
+    assert!(is_there(&fixture), "pages say whose they are");
     // Without the other tenant everything is the scan's.
     tenants.note_request(TenantTag::new("scan", 1).as_ref(), 200);
     tenants.look_over(200);
     for number in 1000..1400 {
-        assert_eq!(write(&bed, &tenants, "scan", number), PageWriteOutcome::Done);
+        assert_eq!(write(&fixture, &tenants, "scan", number), PageWriteOutcome::Done);
     }
-    assert!((0..10).all(|number| !bed.folder.lists_page(page(number).key())));
+    assert!((0..10).all(|number| !fixture.folder.lists_page(page(number).key())));
 }
 
 /// Slots of one width, some in each segment, must not keep another tenant from its share.
@@ -262,12 +277,12 @@ fn segments_of_another_width_keep_nobody_from_its_share() {
     let capacity = 8 * SEGMENT;
     let tenants = share_disk(capacity, 100);
     let options = Options { capacity, tenants: tenants.clone(), ..Options::default() };
-    let bed = Bed::open(SimulatedMedium::new(1), &options);
+    let fixture = DiskFixture::open(SimulatedMedium::new(1), &options);
     let [small, large] =
         ["small", "large"].map(|name| tenants.note_request(TenantTag::new(name, 1).as_ref(), 0));
     let write = |account, page: Page| {
         let header = PageHeader { tenant: tenants.stored_hash(account), ..page.header() };
-        bed.folder.write(header, &page.content(), &|_| false, 1)
+        fixture.folder.write(header, &page.content(), &|_| false, 1)
     };
     for number in 0..400 {
         write(small, page(number));
@@ -294,12 +309,12 @@ fn a_tenant_finds_room_although_another_has_all_pages_or_quota() {
             tenants: tenants.clone(),
             ..Options::default()
         };
-        let bed = Bed::open(SimulatedMedium::new(1), &options);
+        let fixture = DiskFixture::open(SimulatedMedium::new(1), &options);
         let write = |name: &str, number: u64| {
             let account = tenants.note_request(TenantTag::new(name, 1).as_ref(), 0);
             let tenant = tenants.stored_hash(account);
             let header = PageHeader { tenant, volume: 7, ..page(number).header() };
-            bed.folder.write(header, &page(number).content(), &|_| false, 1)
+            fixture.folder.write(header, &page(number).content(), &|_| false, 1)
         };
         for name in ["early", "late"] {
             tenants.note_request(TenantTag::new(name, 1).as_ref(), 0);

@@ -22,10 +22,11 @@ use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::{PeerOptions, TransportPeer};
 use verbs3_rdma::transport::{CallEvent, CallService, IncomingCall, PeerAddress, ReplySender};
 
-use super::bed::{
-    BLOCK, Bed, BedWorker, PAGE, coordinated, map, modes, object, open, read, read_from, with_disk,
+use super::holding_store::Stored;
+use super::worker_fixture::{
+    BLOCK, PAGE, WorkerFixture, WorkerSetup, coordinated, first_activation, map, modes, object,
+    open, read, read_from, with_disk,
 };
-use super::store::Stored;
 use crate::coordination::MapActivation;
 use crate::metrics::{FormerResult, PageDirection};
 use verbs3_settings::TimePeriod;
@@ -44,7 +45,7 @@ fn owned_by(name: &str, epoch: u64) -> PlacementMap {
     PlacementMap::new(Epoch(epoch), vec![PlacementMember::new(id(name), 1.0)], 1).unwrap()
 }
 
-fn asking_former_owners() -> BedWorker {
+fn asking_former_owners() -> WorkerSetup {
     coordinated(|settings| settings.neighbours.asked_for = TimePeriod(ASKED_FOR))
 }
 
@@ -59,7 +60,7 @@ fn neighbour_settings() -> NeighbourSettings {
 
 /// A worker `a` that owns what `b` owned before, and reaches `b` as `peer`.
 struct NewOwner {
-    bed: Bed,
+    fixture: WorkerFixture,
     landings: Arena,
 }
 
@@ -82,12 +83,12 @@ impl NewOwner {
     }
 
     fn before_with(peer: TransportPeer, settings: NeighbourSettings) -> Self {
-        let (bed, landings) =
-            (Bed::with(InProcessMode::Share, 32, asking_former_owners()), map(16));
+        let (fixture, landings) =
+            (WorkerFixture::with(InProcessMode::Share, 32, asking_former_owners()), map(16));
         let neighbours = NeighbourClient::new(settings, BlockGeometry::DEFAULT, landings.clone());
         neighbours.adopt_peers(&HashMap::from([(id("b"), Arc::new(peer))]));
-        bed.worker.set_neighbours(neighbours);
-        let made = Self { bed, landings };
+        fixture.worker.set_neighbours(neighbours);
+        let made = Self { fixture, landings };
         made.activate(&owned_by("a", 2), Some(&owned_by("b", 1)));
         made
     }
@@ -98,32 +99,21 @@ impl NewOwner {
 
     fn activate(&self, map: &PlacementMap, former: Option<&PlacementMap>) {
         let (me, handed_over) = (id("a"), HashSet::from([id("b")]));
-        let (open_writes, resumes, uncertain, restarted) =
-            (Vec::new(), None, Duration::ZERO, false);
-        let activation = MapActivation {
-            map,
-            me: &me,
-            former,
-            handed_over,
-            open_writes,
-            resumes,
-            uncertain,
-            restarted,
-        };
-        self.bed.worker.activate_map(activation);
-        self.bed.worker.hold_lease(|| (Duration::from_secs(3600), Duration::from_secs(3600)));
+        let activation = MapActivation { former, handed_over, ..first_activation(map, &me) };
+        self.fixture.worker.activate_map(activation);
+        self.fixture.worker.hold_lease(|| (Duration::from_secs(3600), Duration::from_secs(3600)));
     }
 
     async fn read_all(&self, key: &str, stored: &Stored, block: u32) {
         let length = (stored.bytes - u64::from(block) * BLOCK).min(BLOCK);
-        let got = self.bed.read(read(key, stored, block, 0..length as u32)).await;
+        let got = self.fixture.read(read(key, stored, block, 0..length as u32)).await;
         let start = u64::from(block) * BLOCK;
         assert_eq!(got.refused(), None);
         assert!(got.bytes == stored.content(start..start + length), "wrong bytes of block {block}");
     }
 
     async fn ends_well(self) {
-        self.bed.assert_nothing_leaked().await;
+        self.fixture.assert_nothing_leaked().await;
         assert_eq!(self.landings.arena_usage().asked_bytes, 0, "landings that were not returned");
     }
 }
@@ -132,21 +122,25 @@ impl NewOwner {
 async fn pages_come_from_the_former_owner_and_not_from_the_ufs() {
     for mode in modes() {
         let stored = Stored::new(1, BLOCK + 5 * PAGE + 1000);
-        let old = Bed::holding(&stored, &[]).await;
+        let old = WorkerFixture::holding(&stored, &[]).await;
         old.open(open("k", ALL)).await;
         old.read(read("k", &stored, 1, 0..(5 * PAGE + 1000) as u32)).await;
         let asked_before = old.store.asked();
         let new = NewOwner::with(old.worker.clone(), mode);
-        new.bed.store.put("k", stored.clone());
+        new.fixture.store.put("k", stored.clone());
         let request =
             WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
-        let got = new.bed.ask(request).await;
+        let got = new.fixture.ask(request).await;
         assert!(got.bytes == stored.content(0..BLOCK));
         new.read_all("k", &stored, 1).await;
-        assert_eq!(new.bed.store.asked(), (0, 1), "attributes are asked of the ufs, bytes are not");
-        assert_eq!(new.bed.store.body_bytes(), 0);
+        assert_eq!(
+            new.fixture.store.asked(),
+            (0, 1),
+            "attributes are asked of the ufs, bytes are not"
+        );
+        assert_eq!(new.fixture.store.body_bytes(), 0);
         assert_eq!(old.store.asked(), asked_before, "the former owner filled something");
-        let metrics = &new.bed.worker.metrics;
+        let metrics = &new.fixture.worker.metrics;
         assert_eq!(
             (
                 metrics.former_asked[FormerResult::All].get(),
@@ -156,7 +150,7 @@ async fn pages_come_from_the_former_owner_and_not_from_the_ufs() {
         );
         assert_eq!(old.worker.metrics.former_bytes[PageDirection::Given].get(), stored.bytes);
         // Now its own.
-        let got = new.bed.read(read("k", &stored, 1, 0..1000)).await;
+        let got = new.fixture.read(read("k", &stored, 1, 0..1000)).await;
         assert_eq!(
             (got.verdict(), metrics.former_asked[FormerResult::All].get()),
             (CacheVerdict::Hit, 2)
@@ -169,52 +163,55 @@ async fn pages_come_from_the_former_owner_and_not_from_the_ufs() {
 async fn what_the_former_owner_lacks_and_only_that_comes_from_the_ufs() {
     for mode in modes() {
         let stored = Stored::new(2, 2 * BLOCK);
-        let old = Bed::holding(&stored, &[1..3, 7..9, 15..16]).await;
+        let old = WorkerFixture::holding(&stored, &[1..3, 7..9, 15..16]).await;
         let new = NewOwner::with(old.worker.clone(), mode);
-        new.bed.store.put("k", stored.clone());
+        new.fixture.store.put("k", stored.clone());
         new.read_all("k", &stored, 1).await;
-        assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((3, 0), BLOCK - 5 * PAGE));
-        assert_eq!(new.bed.worker.metrics.former_asked[FormerResult::Some].get(), 1);
+        assert_eq!(
+            (new.fixture.store.asked(), new.fixture.store.body_bytes()),
+            ((3, 0), BLOCK - 5 * PAGE)
+        );
+        assert_eq!(new.fixture.worker.metrics.former_asked[FormerResult::Some].get(), 1);
         new.ends_well().await;
     }
 }
 
 #[tokio::test]
 async fn an_object_unknown_to_the_former_owner_costs_a_single_get() {
-    let old = Bed::new(InProcessMode::Share);
+    let old = WorkerFixture::new(InProcessMode::Share);
     let new = NewOwner::with(old.worker.clone(), InProcessMode::Share);
     let stored = Stored::new(3, 1000);
-    new.bed.store.put("k", stored.clone());
+    new.fixture.store.put("k", stored.clone());
     let request =
         WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
-    assert!(new.bed.ask(request).await.bytes == stored.content(0..1000));
-    assert_eq!((new.bed.store.asked(), old.store.asked()), ((1, 0), (0, 0)));
+    assert!(new.fixture.ask(request).await.bytes == stored.content(0..1000));
+    assert_eq!((new.fixture.store.asked(), old.store.asked()), ((1, 0), (0, 0)));
 }
 
 #[tokio::test]
 async fn bytes_of_another_version_are_never_taken() {
     let (before, now) = (Stored::new(4, 2 * BLOCK), Stored::new(5, 2 * BLOCK));
-    let old = Bed::holding(&before, &[0..16]).await;
+    let old = WorkerFixture::holding(&before, &[0..16]).await;
     old.open(open("k", ALL)).await;
     let new = NewOwner::with(old.worker.clone(), InProcessMode::Share);
-    new.bed.store.put("k", now.clone());
+    new.fixture.store.put("k", now.clone());
     let request =
         WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
-    let got = new.bed.ask(request).await;
+    let got = new.fixture.ask(request).await;
     assert_eq!(got.opened().attributes.version.etag, now.etag());
     assert!(got.bytes == now.content(0..BLOCK));
     new.read_all("k", &now, 1).await;
-    assert_eq!(new.bed.worker.metrics.former_bytes[PageDirection::Taken].get(), 0);
+    assert_eq!(new.fixture.worker.metrics.former_bytes[PageDirection::Taken].get(), 0);
 }
 
 #[tokio::test]
 async fn former_owners_are_asked_a_while_and_only_about_moved_slots() {
     let stored = Stored::new(6, 4 * BLOCK);
-    let old = Bed::holding(&stored, &[0..16]).await;
+    let old = WorkerFixture::holding(&stored, &[0..16]).await;
     let new = NewOwner::with(old.worker.clone(), InProcessMode::Share);
-    new.bed.store.put("k", stored.clone());
+    new.fixture.store.put("k", stored.clone());
     let asked = || {
-        let metrics = &new.bed.worker.metrics;
+        let metrics = &new.fixture.worker.metrics;
         metrics.former_asked[FormerResult::All].get()
             + metrics.former_asked[FormerResult::None].get()
     };
@@ -224,7 +221,7 @@ async fn former_owners_are_asked_a_while_and_only_about_moved_slots() {
     new.activate(&owned_by("a", 4), None);
     new.read_all("k", &stored, 2).await;
     assert_eq!(asked(), 1, "c is not reached, and b had it before");
-    new.bed.clock.advance_time(ASKED_FOR);
+    new.fixture.clock.advance_time(ASKED_FOR);
     new.read_all("k", &stored, 3).await;
     assert_eq!(asked(), 1, "long ago");
 }
@@ -286,7 +283,7 @@ async fn read_beside(odd: OnePiece) -> (NewOwner, Duration) {
     let stored = odd.stored.clone();
     let new =
         NewOwner::with(Arc::new(Odd(odd)), InProcessMode::Copy(InProcessFaults::without_faults()));
-    new.bed.store.put("k", stored.clone());
+    new.fixture.store.put("k", stored.clone());
     let began = Instant::now();
     new.read_all("k", &stored, 1).await;
     let took = began.elapsed();
@@ -298,8 +295,12 @@ async fn pages_that_fail_their_checksum_come_from_the_ufs() {
     let stored = Stored::new(7, 2 * BLOCK);
     let spoil: fn(&mut BlockPiece, &mut Vec<u8>) = |_, bytes| bytes[3 * PAGE as usize + 5] ^= 1;
     let (new, _) = read_beside(OnePiece { stored, pages: 0..16, spoil, goes_on: false }).await;
-    assert_eq!(new.bed.store.body_bytes(), BLOCK - 3 * PAGE, "the three pages before it are right");
-    assert_eq!(new.bed.worker.metrics.former_asked[FormerResult::Corrupt].get(), 1);
+    assert_eq!(
+        new.fixture.store.body_bytes(),
+        BLOCK - 3 * PAGE,
+        "the three pages before it are right"
+    );
+    assert_eq!(new.fixture.worker.metrics.former_asked[FormerResult::Corrupt].get(), 1);
     new.ends_well().await;
 }
 
@@ -318,9 +319,9 @@ async fn answers_that_make_no_sense_are_not_believed() {
     for (number, spoil) in spoils.into_iter().enumerate() {
         let stored = Stored::new(8, 2 * BLOCK);
         let (new, _) = read_beside(OnePiece { stored, pages: 0..16, spoil, goes_on: false }).await;
-        let metrics = &new.bed.worker.metrics;
+        let metrics = &new.fixture.worker.metrics;
         assert_eq!(
-            (new.bed.store.body_bytes(), metrics.former_asked[FormerResult::Failed].get()),
+            (new.fixture.store.body_bytes(), metrics.former_asked[FormerResult::Failed].get()),
             (BLOCK, 1),
             "spoil {number}"
         );
@@ -336,8 +337,8 @@ async fn pages_from_before_a_former_owners_silence_are_kept() {
         read_beside(OnePiece { stored, pages: 0..4, spoil: |_, _| {}, goes_on: true }).await;
     assert_eq!(
         (
-            new.bed.store.body_bytes(),
-            new.bed.worker.metrics.former_asked[FormerResult::Silent].get()
+            new.fixture.store.body_bytes(),
+            new.fixture.worker.metrics.former_asked[FormerResult::Silent].get()
         ),
         (BLOCK - 4 * PAGE, 1)
     );
@@ -354,8 +355,8 @@ async fn pages_from_before_a_former_owners_death_are_kept() {
         read_beside(OnePiece { stored, pages: 2..4, spoil: |_, _| {}, goes_on: false }).await;
     assert_eq!(
         (
-            new.bed.store.body_bytes(),
-            new.bed.worker.metrics.former_asked[FormerResult::Failed].get()
+            new.fixture.store.body_bytes(),
+            new.fixture.worker.metrics.former_asked[FormerResult::Failed].get()
         ),
         (BLOCK - 2 * PAGE, 1)
     );
@@ -381,14 +382,14 @@ async fn a_stopped_former_owner_delays_few_fills_then_is_left_alone() {
     let new =
         NewOwner::with(silent.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
     let stored = Stored::new(11, 20 * BLOCK);
-    new.bed.store.put("k", stored.clone());
+    new.fixture.store.put("k", stored.clone());
     let began = Instant::now();
     for block in 0..20 {
         new.read_all("k", &stored, block).await;
     }
     assert!(began.elapsed() < 4 * SILENCE, "{:?}", began.elapsed());
     assert_eq!(*silent.0.lock(), 3);
-    let metrics = &new.bed.worker.metrics;
+    let metrics = &new.fixture.worker.metrics;
     assert_eq!(
         (
             metrics.former_asked[FormerResult::Silent].get(),
@@ -405,13 +406,13 @@ async fn a_hint_that_does_not_come_is_a_no() {
         InProcessMode::Copy(InProcessFaults::without_faults()),
     );
     let stored = Stored::new(12, 1000);
-    new.bed.store.put("k", stored.clone());
+    new.fixture.store.put("k", stored.clone());
     let began = Instant::now();
     let request =
         WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
-    assert!(new.bed.ask(request).await.bytes == stored.content(0..1000));
+    assert!(new.fixture.ask(request).await.bytes == stored.content(0..1000));
     assert!(began.elapsed() < 3 * SILENCE);
-    assert_eq!(new.bed.store.asked(), (1, 0));
+    assert_eq!(new.fixture.store.asked(), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -425,14 +426,14 @@ async fn a_former_owner_that_is_away_costs_nothing() {
     let new =
         NewOwner::before(TransportPeer::new("b", address, vec![transport], PeerOptions::default()));
     let stored = Stored::new(13, 4 * BLOCK);
-    new.bed.store.put("k", stored.clone());
+    new.fixture.store.put("k", stored.clone());
     let began = Instant::now();
     for block in 0..4 {
         new.read_all("k", &stored, block).await;
     }
     assert!(began.elapsed() < SILENCE, "{:?}", began.elapsed());
     assert_eq!(
-        (*service.0.lock(), new.bed.worker.metrics.former_asked[FormerResult::Failed].get()),
+        (*service.0.lock(), new.fixture.worker.metrics.former_asked[FormerResult::Failed].get()),
         (0, 3)
     );
     new.ends_well().await;
@@ -446,14 +447,14 @@ async fn fills_without_memory_to_ask_a_neighbour_ask_the_ufs() {
         InProcessMode::Copy(InProcessFaults::without_faults()),
     ));
     let stored = Stored::new(14, 7 * BLOCK);
-    new.bed.store.put("k", stored.clone());
+    new.fixture.store.put("k", stored.clone());
     let began = Instant::now();
     let reads = (0..7).map(|block| {
         let (new, stored) = (new.clone(), stored.clone());
         async move { new.read_all("k", &stored, block).await }
     });
     futures::future::join_all(reads).await;
-    let metrics = &new.bed.worker.metrics;
+    let metrics = &new.fixture.worker.metrics;
     assert_eq!(
         (
             metrics.former_asked[FormerResult::Busy].get(),
@@ -467,7 +468,7 @@ async fn fills_without_memory_to_ask_a_neighbour_ask_the_ufs() {
 #[tokio::test]
 async fn a_neighbours_question_fills_nothing_and_asks_nobody() {
     let stored = Stored::new(15, 2 * BLOCK);
-    let old = Bed::holding(&stored, &[]).await;
+    let old = WorkerFixture::holding(&stored, &[]).await;
     let mut call = old.call(&read_from(ReadSource::Held, read("k", &stored, 1, 0..BLOCK as u32)));
     let Ok(CallEvent::Part(part)) = call.next().await else { panic!("no part") };
     assert!(part.last && part.data.is_empty());
@@ -500,7 +501,7 @@ async fn a_neighbours_question_fills_nothing_and_asks_nobody() {
 #[tokio::test]
 async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs() {
     let (hot, warm) = (Stored::new(17, 2 * BLOCK), Stored::new(18, 1000));
-    let old = Bed::holding(&hot, &[0..16]).await;
+    let old = WorkerFixture::holding(&hot, &[0..16]).await;
     old.store.put("warm", warm.clone());
     old.open(open("k", ALL)).await;
     old.open(open("warm", ALL)).await;
@@ -509,11 +510,11 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs() {
         InProcessMode::Copy(InProcessFaults::without_faults()),
     );
     for (key, stored) in [("k", &hot), ("warm", &warm)] {
-        new.bed.store.put(key, stored.clone());
+        new.fixture.store.put(key, stored.clone());
     }
     let neighbours = NeighbourClient::new(neighbour_settings(), BlockGeometry::DEFAULT, map(16));
     let peer = TransportPeer::for_local_connection(InProcess::open_connection(
-        new.bed.worker.clone(),
+        new.fixture.worker.clone(),
         InProcessMode::Copy(InProcessFaults::without_faults()),
     ));
     neighbours.adopt_peers(&HashMap::from([(id("a"), Arc::new(peer))]));
@@ -524,19 +525,8 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs() {
     let draining = PlacementMap::new(Epoch(3), members, 1).unwrap();
     // The leaving worker hears of the map first, and asks until the new owner has, too.
     let (me, before) = (id("b"), owned_by("b", 1));
-    let (former, handed_over) = (Some(&before), HashSet::new());
-    let map = &draining;
-    let (open_writes, resumes, uncertain, restarted) = (Vec::new(), None, Duration::ZERO, false);
-    old.worker.activate_map(MapActivation {
-        map,
-        me: &me,
-        former,
-        handed_over,
-        open_writes,
-        resumes,
-        uncertain,
-        restarted,
-    });
+    let former = Some(&before);
+    old.worker.activate_map(MapActivation { former, ..first_activation(&draining, &me) });
     let progress = old.worker.handing_over().unwrap();
     assert_eq!((progress.blocks, progress.blocks_left), (3, 3));
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -546,24 +536,24 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(old.worker.handing_over().unwrap().bytes, hot.bytes + warm.bytes);
-    assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((0, 0), 0));
+    assert_eq!((new.fixture.store.asked(), new.fixture.store.body_bytes()), ((0, 0), 0));
     old.worker.shutdown().await;
     for (key, stored) in [("k", &hot), ("warm", &warm)] {
         let request =
             WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(3), ..open(key, ALL) });
-        let got = new.bed.ask(request).await;
+        let got = new.fixture.ask(request).await;
         assert!(got.bytes == stored.content(0..stored.bytes.min(BLOCK)));
         assert_eq!(got.verdict(), CacheVerdict::Hit);
     }
     new.read_all("k", &hot, 1).await;
-    assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((0, 2), 0));
+    assert_eq!((new.fixture.store.asked(), new.fixture.store.body_bytes()), ((0, 2), 0));
 }
 
 #[tokio::test]
 async fn pages_that_the_former_owner_has_only_on_disk_are_given_too() {
     let folder = tempfile::tempdir().unwrap();
     let stored = Stored::new(16, 2 * BLOCK - 1000);
-    let old = Bed::with(InProcessMode::Share, 32, with_disk(folder.path(), 64));
+    let old = WorkerFixture::with(InProcessMode::Share, 32, with_disk(folder.path(), 64));
     old.store.put("k", stored.clone());
     for block in 0..2 {
         old.read(read("k", &stored, block, 0..(BLOCK - 1000) as u32)).await;
@@ -574,17 +564,17 @@ async fn pages_that_the_former_owner_has_only_on_disk_are_given_too() {
     old.read(read("k", &stored, 0, 0..BLOCK as u32)).await;
     old.worker.shutdown().await;
     drop(old);
-    let old = Bed::with(InProcessMode::Share, 32, with_disk(folder.path(), 64));
+    let old = WorkerFixture::with(InProcessMode::Share, 32, with_disk(folder.path(), 64));
     let new = NewOwner::patient(
         old.worker.clone(),
         InProcessMode::Copy(InProcessFaults::without_faults()),
     );
-    new.bed.store.put("k", stored.clone());
+    new.fixture.store.put("k", stored.clone());
     let request =
         WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
-    assert!(new.bed.ask(request).await.bytes == stored.content(0..BLOCK));
+    assert!(new.fixture.ask(request).await.bytes == stored.content(0..BLOCK));
     new.read_all("k", &stored, 1).await;
-    assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((0, 1), 0));
+    assert_eq!((new.fixture.store.asked(), new.fixture.store.body_bytes()), ((0, 1), 0));
     assert_eq!(
         (old.store.asked(), old.worker.pages.filler.memory_tier().held_totals()),
         ((0, 0), (0, 0))

@@ -8,8 +8,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use verbs3_protocol::{ByteRange, OpenMessage, RefusalKind, WriteId, WriteOutcome};
 
-use super::bed::{Bed, modes, open};
-use super::store::Stored;
+use super::holding_store::Stored;
+use super::worker_fixture::{WorkerFixture, modes, open};
 
 const KEYS: usize = 3;
 
@@ -22,16 +22,21 @@ fn name(key: usize) -> String {
 }
 
 /// One writer per key: a version's number only grows.
-async fn write(bed: Arc<Bed>, acknowledged: Arc<Acknowledged>, key: usize, mut rng: StdRng) {
+async fn write(
+    fixture: Arc<WorkerFixture>,
+    acknowledged: Arc<Acknowledged>,
+    key: usize,
+    mut rng: StdRng,
+) {
     for number in 2..60u64 {
         let id = WriteId { gateway: key as u64, sequence: number };
-        assert!(bed.announce(&name(key), id, 1_000_000).await.is_done());
+        assert!(fixture.announce(&name(key), id, 1_000_000).await.is_done());
         for _ in 0..rng.random_range(0..4) {
             tokio::task::yield_now().await;
         }
-        bed.store.yields.store(rng.random_range(0..12), Ordering::Relaxed);
-        bed.store.put(&name(key), Stored::new(number, 1000 + number));
-        assert!(bed.report(&name(key), id, WriteOutcome::Done).await.is_done());
+        fixture.store.yields.store(rng.random_range(0..12), Ordering::Relaxed);
+        fixture.store.put(&name(key), Stored::new(number, 1000 + number));
+        assert!(fixture.report(&name(key), id, WriteOutcome::Done).await.is_done());
         acknowledged.0[key].store(number, Ordering::SeqCst);
         for _ in 0..rng.random_range(0..20) {
             tokio::task::yield_now().await;
@@ -41,7 +46,7 @@ async fn write(bed: Arc<Bed>, acknowledged: Arc<Acknowledged>, key: usize, mut r
 
 /// Answers that had bytes.
 async fn read(
-    bed: Arc<Bed>,
+    fixture: Arc<WorkerFixture>,
     acknowledged: Arc<Acknowledged>,
     mut rng: StdRng,
     answered: Arc<AtomicUsize>,
@@ -51,8 +56,9 @@ async fn read(
         let oldest = acknowledged.0[key].load(Ordering::SeqCst);
         let age = if rng.random_bool(0.2) { 0 } else { u64::MAX };
         let want = Some(ByteRange::All).filter(|_| rng.random_bool(0.8));
-        let got =
-            bed.open(OpenMessage { attributes_age_ms_max: age, ..open(&name(key), want) }).await;
+        let got = fixture
+            .open(OpenMessage { attributes_age_ms_max: age, ..open(&name(key), want) })
+            .await;
         if let Some(refused) = got.refused() {
             assert!(
                 matches!(refused, RefusalKind::Uncertain | RefusalKind::VersionGone),
@@ -85,18 +91,19 @@ async fn no_read_after_an_acknowledgement_sees_an_older_version() {
         .unwrap_or_else(rand::random::<u64>);
     println!("SEED={seed}");
     for mode in modes() {
-        let (bed, acknowledged) = (Arc::new(Bed::new(mode)), Arc::new(Acknowledged::default()));
+        let (fixture, acknowledged) =
+            (Arc::new(WorkerFixture::new(mode)), Arc::new(Acknowledged::default()));
         let answered = Arc::new(AtomicUsize::new(0));
         let mut tasks = Vec::new();
         for key in 0..KEYS {
-            bed.store.put(&name(key), Stored::new(1, 1001));
+            fixture.store.put(&name(key), Stored::new(1, 1001));
             let rng = StdRng::seed_from_u64(seed ^ key as u64);
-            tasks.push(tokio::spawn(write(bed.clone(), acknowledged.clone(), key, rng)));
+            tasks.push(tokio::spawn(write(fixture.clone(), acknowledged.clone(), key, rng)));
         }
         for reader in 0..16u64 {
             let rng = StdRng::seed_from_u64(seed ^ (100 + reader));
             tasks.push(tokio::spawn(read(
-                bed.clone(),
+                fixture.clone(),
                 acknowledged.clone(),
                 rng,
                 answered.clone(),
@@ -108,6 +115,6 @@ async fn no_read_after_an_acknowledgement_sees_an_older_version() {
         }
         let answered = answered.load(Ordering::Relaxed);
         assert!(answered > 100, "only {answered} reads were answered");
-        Arc::into_inner(bed).unwrap().assert_nothing_leaked().await;
+        Arc::into_inner(fixture).unwrap().assert_nothing_leaked().await;
     }
 }

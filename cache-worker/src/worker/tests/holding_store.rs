@@ -66,7 +66,7 @@ pub(super) enum Fault {
     NoSuchBucket,
 }
 
-pub(super) struct Store {
+pub(super) struct HoldingStore {
     pub(super) objects: Mutex<HashMap<String, Stored>>,
     pub(super) fault: Mutex<Option<Fault>>,
     pub(super) ignores_conditions: Mutex<bool>,
@@ -82,7 +82,7 @@ pub(super) struct Store {
     pub(super) body_bytes: Arc<AtomicU64>,
 }
 
-impl Default for Store {
+impl Default for HoldingStore {
     fn default() -> Self {
         Self {
             objects: Mutex::default(),
@@ -99,7 +99,7 @@ impl Default for Store {
     }
 }
 
-impl Store {
+impl HoldingStore {
     pub(super) fn put(&self, key: &str, object: Stored) {
         self.objects.lock().insert(key.into(), object);
     }
@@ -228,7 +228,7 @@ fn modified(object: &Stored) -> Timestamp {
 }
 
 #[async_trait]
-impl S3 for Store {
+impl S3 for HoldingStore {
     async fn get_object(
         &self,
         req: S3Request<GetObjectInput>,

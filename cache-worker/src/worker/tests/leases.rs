@@ -1,7 +1,6 @@
 //! Leases on attributes: whom a home grants some, and what it does not acknowledge before they are
 //! dropped or over.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use verbs3_protocol::{
@@ -12,8 +11,11 @@ use verbs3_protocol::{
 use verbs3_rdma::inprocess::InProcessMode;
 use verbs3_rdma::transport::OutgoingCall;
 
-use super::bed::{Bed, BedWorker, WRITE, collect, coordinated, object, open, open_by, volume};
-use super::store::Stored;
+use super::holding_store::Stored;
+use super::worker_fixture::{
+    WRITE, WorkerFixture, WorkerSetup, collect, coordinated, first_activation, object, open,
+    open_by, volume,
+};
 use crate::coordination::MapActivation;
 use crate::settings::WorkerSettings;
 use crate::worker::WorkerAskers;
@@ -26,7 +28,7 @@ const HOLDER: HolderId = HolderId(77);
 const A_MOMENT: Duration = Duration::from_millis(300);
 
 /// A home that leases a key from its second read on.
-fn granting(change: impl FnOnce(&mut WorkerSettings)) -> BedWorker {
+fn granting(change: impl FnOnce(&mut WorkerSettings)) -> WorkerSetup {
     coordinated(|settings| {
         (settings.leases.length, settings.leases.reads_min) = (TimePeriod::from_seconds(2), 2);
         settings.leases.quiet_for = TimePeriod::from_seconds(5);
@@ -39,43 +41,32 @@ fn alone(epoch: u64) -> PlacementMap {
         .unwrap()
 }
 
-fn activate(bed: &Bed, epoch: u64, restarted: bool) {
-    let (me, former, handed_over) = (&WorkerId("a".into()), None, HashSet::new());
-    let (open_writes, resumes, uncertain) = (Vec::new(), None, Duration::ZERO);
-    let map = &alone(epoch);
-    bed.worker.activate_map(MapActivation {
-        map,
-        me,
-        former,
-        handed_over,
-        open_writes,
-        resumes,
-        uncertain,
-        restarted,
-    });
-    bed.worker.hold_lease(|| (LEASE, LEASE));
+fn activate(fixture: &WorkerFixture, epoch: u64, restarted: bool) {
+    let (map, me) = (alone(epoch), WorkerId("a".into()));
+    fixture.worker.activate_map(MapActivation { restarted, ..first_activation(&map, &me) });
+    fixture.worker.hold_lease(|| (LEASE, LEASE));
 }
 
 /// A home that knows the attributes of "k", which were read once.
-async fn home() -> Bed {
+async fn home() -> WorkerFixture {
     home_with(granting(|_| ())).await
 }
 
-async fn home_with(worker: BedWorker) -> Bed {
-    let bed = Bed::with(InProcessMode::Share, 32, worker);
-    activate(&bed, 1, false);
-    bed.store.put("k", Stored::new(1, 10));
+async fn home_with(worker: WorkerSetup) -> WorkerFixture {
+    let fixture = WorkerFixture::with(InProcessMode::Share, 32, worker);
+    activate(&fixture, 1, false);
+    fixture.store.put("k", Stored::new(1, 10));
     assert_eq!(
-        bed.open(open("k", None)).await.opened().lease,
+        fixture.open(open("k", None)).await.opened().lease,
         AttributeLease::default(),
         "asked at the ufs just now"
     );
-    bed
+    fixture
 }
 
-async fn poll(bed: &Bed, last: &RecallReply) -> RecallReply {
+async fn poll(fixture: &WorkerFixture, last: &RecallReply) -> RecallReply {
     let recalls = RecallPollMessage { holder: HOLDER, life: last.life, through: last.through };
-    match bed.ask(WorkerRequest::Recalls(recalls)).await.messages.pop() {
+    match fixture.ask(WorkerRequest::Recalls(recalls)).await.messages.pop() {
         Some(WorkerReply::Recalled(recalled)) => recalled,
         other => panic!("{other:?}"),
     }
@@ -89,20 +80,20 @@ fn opening(answered: u32, change: impl FnOnce(&mut OpenMessage)) -> WorkerReques
     open_by(open, LeaseHolder { id: HOLDER, answered })
 }
 
-async fn lease(bed: &Bed) -> AttributeLease {
-    bed.ask(opening(0, |_| {})).await.opened().lease
+async fn lease(fixture: &WorkerFixture) -> AttributeLease {
+    fixture.ask(opening(0, |_| {})).await.opened().lease
 }
 
 /// A home that has granted a lease on "k".
-async fn granted() -> (Bed, RecallReply) {
+async fn granted() -> (WorkerFixture, RecallReply) {
     granted_with(granting(|_| ())).await
 }
 
-async fn granted_with(worker: BedWorker) -> (Bed, RecallReply) {
-    let bed = home_with(worker).await;
-    let told = poll(&bed, &NONE).await;
-    assert_eq!(lease(&bed).await, AttributeLease { id: 1, milliseconds: 2000 });
-    (bed, told)
+async fn granted_with(worker: WorkerSetup) -> (WorkerFixture, RecallReply) {
+    let fixture = home_with(worker).await;
+    let told = poll(&fixture, &NONE).await;
+    assert_eq!(lease(&fixture).await, AttributeLease { id: 1, milliseconds: 2000 });
+    (fixture, told)
 }
 
 fn report(epoch: u64) -> ReportMessage {
@@ -115,45 +106,47 @@ fn announce() -> AnnounceMessage {
     AnnounceMessage { volume: volume(), keys, write: WRITE, epoch: Epoch(1), uncertain_ms: 60_000 }
 }
 
-async fn is_waiting(call: &mut std::pin::Pin<Box<impl Future<Output = super::bed::Got>>>) -> bool {
+async fn is_waiting(
+    call: &mut std::pin::Pin<Box<impl Future<Output = super::worker_fixture::Got>>>,
+) -> bool {
     tokio::time::timeout(A_MOMENT, call).await.is_err()
 }
 
-async fn finish(call: OutgoingCall) -> super::bed::Got {
+async fn finish(call: OutgoingCall) -> super::worker_fixture::Got {
     collect(call).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
-    let bed = home().await;
+    let fixture = home().await;
     let hint = AttributeLease { id: 1, milliseconds: 0 };
     assert_eq!(
-        bed.open(open("k", None)).await.opened().lease,
+        fixture.open(open("k", None)).await.opened().lease,
         hint,
         "to who does not say who it is"
     );
-    assert_eq!(lease(&bed).await, hint, "to who does not poll");
-    poll(&bed, &NONE).await;
-    assert_eq!(lease(&bed).await.milliseconds, 2000);
-    bed.store.put("cold", Stored::new(1, 10));
+    assert_eq!(lease(&fixture).await, hint, "to who does not poll");
+    poll(&fixture, &NONE).await;
+    assert_eq!(lease(&fixture).await.milliseconds, 2000);
+    fixture.store.put("cold", Stored::new(1, 10));
     for _ in 0..2 {
-        bed.clock.advance_time(Duration::from_secs(11));
-        bed.worker.hold_lease(|| (LEASE, LEASE));
+        fixture.clock.advance_time(Duration::from_secs(11));
+        fixture.worker.hold_lease(|| (LEASE, LEASE));
         let cold = OpenMessage { object: object("cold"), ..open("k", None) };
         let asked = open_by(cold, LeaseHolder { id: HOLDER, answered: 0 });
         assert_eq!(
-            bed.ask(asked).await.opened().lease,
+            fixture.ask(asked).await.opened().lease,
             AttributeLease::default(),
             "read too seldom"
         );
     }
     let cold = OpenMessage { object: object("cold"), ..open("k", None) };
-    bed.clock.advance_time(Duration::from_secs(11));
-    bed.worker.hold_lease(|| (LEASE, LEASE));
-    poll(&bed, &NONE).await;
+    fixture.clock.advance_time(Duration::from_secs(11));
+    fixture.worker.hold_lease(|| (LEASE, LEASE));
+    poll(&fixture, &NONE).await;
     let asked = open_by(cold, LeaseHolder { id: HOLDER, answered: 5 });
     assert_eq!(
-        bed.ask(asked).await.opened().lease.milliseconds,
+        fixture.ask(asked).await.opened().lease.milliseconds,
         2000,
         "its holder has read it often"
     );
@@ -161,47 +154,54 @@ async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
 
 #[tokio::test]
 async fn a_lease_outlasts_neither_attribute_age_nor_the_homes_lease() {
-    let (bed, _) = granted().await;
+    let (fixture, _) = granted().await;
     let aged = |ms| opening(0, move |open| open.attributes_age_ms_max = ms);
-    bed.clock.advance_time(Duration::from_millis(300));
-    assert_eq!(bed.ask(aged(1300)).await.opened().lease.milliseconds, 1000);
-    assert_eq!(bed.ask(aged(310)).await.opened().lease, AttributeLease::default(), "not worth it");
+    fixture.clock.advance_time(Duration::from_millis(300));
+    assert_eq!(fixture.ask(aged(1300)).await.opened().lease.milliseconds, 1000);
     assert_eq!(
-        bed.ask(aged(0)).await.opened().lease,
+        fixture.ask(aged(310)).await.opened().lease,
+        AttributeLease::default(),
+        "not worth it"
+    );
+    assert_eq!(
+        fixture.ask(aged(0)).await.opened().lease,
         AttributeLease::default(),
         "who asks every time"
     );
     let versioned = opening(0, |open| open.version_id = Some("null".into()));
-    assert!(bed.ask(versioned).await.refused().is_some());
-    bed.clock.advance_time(LEASE - Duration::from_millis(1300));
-    bed.ask(opening(0, |_| {})).await;
-    poll(&bed, &NONE).await;
-    assert_eq!(lease(&bed).await.milliseconds, 1000, "the worker's own lease ends then");
-    bed.clock.advance_time(Duration::from_secs(1));
-    assert_eq!([lease(&bed).await, lease(&bed).await], [AttributeLease::default(); 2]);
+    assert!(fixture.ask(versioned).await.refused().is_some());
+    fixture.clock.advance_time(LEASE - Duration::from_millis(1300));
+    fixture.ask(opening(0, |_| {})).await;
+    poll(&fixture, &NONE).await;
+    assert_eq!(lease(&fixture).await.milliseconds, 1000, "the worker's own lease ends then");
+    fixture.clock.advance_time(Duration::from_secs(1));
+    assert_eq!([lease(&fixture).await, lease(&fixture).await], [AttributeLease::default(); 2]);
 }
 
 #[tokio::test]
 async fn a_fixed_map_and_switched_off_leases_grant_nothing() {
     for worker in [
-        BedWorker { askers: WorkerAskers::OfEpoch(Epoch(1)), ..granting(|_| ()) },
+        WorkerSetup { askers: WorkerAskers::OfEpoch(Epoch(1)), ..granting(|_| ()) },
         granting(|settings| settings.leases.length = TimePeriod::from_seconds(0)),
         granting(|settings| settings.leases.leases_max = 1),
     ] {
         let full = worker.settings.leases.leases_max == 1;
-        let bed = home_with(worker).await;
-        poll(&bed, &NONE).await;
+        let fixture = home_with(worker).await;
+        poll(&fixture, &NONE).await;
         if full {
-            assert_eq!(lease(&bed).await.milliseconds, 2000);
-            bed.store.put("l", Stored::new(1, 10));
+            assert_eq!(lease(&fixture).await.milliseconds, 2000);
+            fixture.store.put("l", Stored::new(1, 10));
             let other = || {
                 let open = OpenMessage { object: object("l"), ..open("k", None) };
                 open_by(open, LeaseHolder { id: HOLDER, answered: 9 })
             };
-            bed.ask(other()).await;
-            assert_eq!(bed.ask(other()).await.opened().lease, AttributeLease::default());
+            fixture.ask(other()).await;
+            assert_eq!(fixture.ask(other()).await.opened().lease, AttributeLease::default());
         } else {
-            assert_eq!([lease(&bed).await, lease(&bed).await], [AttributeLease::default(); 2]);
+            assert_eq!(
+                [lease(&fixture).await, lease(&fixture).await],
+                [AttributeLease::default(); 2]
+            );
         }
     }
 }
@@ -209,65 +209,65 @@ async fn a_fixed_map_and_switched_off_leases_grant_nothing() {
 /// There, gateway and home end together, so no lease outlives what the home knows of it.
 #[tokio::test]
 async fn a_worker_that_only_its_own_process_asks_grants_leases_too() {
-    let own = BedWorker { askers: WorkerAskers::Any, ..granting(|_| ()) };
-    let (bed, told) = granted_with(own).await;
-    waits_for_the_holder(bed, told).await;
+    let own = WorkerSetup { askers: WorkerAskers::Any, ..granting(|_| ()) };
+    let (fixture, told) = granted_with(own).await;
+    waits_for_the_holder(fixture, told).await;
 }
 
 #[tokio::test]
 async fn a_report_is_acknowledged_once_the_holder_has_dropped_the_key() {
-    let (bed, told) = granted().await;
-    waits_for_the_holder(bed, told).await;
+    let (fixture, told) = granted().await;
+    waits_for_the_holder(fixture, told).await;
 }
 
-async fn waits_for_the_holder(bed: Bed, told: RecallReply) {
+async fn waits_for_the_holder(fixture: WorkerFixture, told: RecallReply) {
     assert!(
-        bed.ask(WorkerRequest::Announce(announce())).await.is_done(),
+        fixture.ask(WorkerRequest::Announce(announce())).await.is_done(),
         "nobody waits for an announcement"
     );
-    let mut reported = Box::pin(finish(bed.call(&WorkerRequest::Report(report(1)))));
+    let mut reported = Box::pin(finish(fixture.call(&WorkerRequest::Report(report(1)))));
     assert!(is_waiting(&mut reported).await);
-    let recalled = poll(&bed, &told).await;
+    let recalled = poll(&fixture, &told).await;
     assert_eq!((recalled.keys.as_slice(), recalled.all), (&[object("k").hash()][..], false));
     assert!(
         is_waiting(&mut reported).await,
         "the holder has heard of it, and not said that it has dropped it"
     );
-    let again = poll(&bed, &told).await;
+    let again = poll(&fixture, &told).await;
     assert_eq!(again, recalled, "its answer was lost");
-    poll(&bed, &recalled).await;
+    poll(&fixture, &recalled).await;
     let done = reported.await;
     assert!(done.is_done() && done.signs > 0, "and shows that it is at work");
 }
 
 #[tokio::test]
 async fn a_report_waits_for_the_end_of_a_silent_holders_lease() {
-    let (bed, _) = granted().await;
-    let mut reported = Box::pin(finish(bed.call(&WorkerRequest::Report(report(1)))));
+    let (fixture, _) = granted().await;
+    let mut reported = Box::pin(finish(fixture.call(&WorkerRequest::Report(report(1)))));
     assert!(is_waiting(&mut reported).await);
-    bed.clock.advance_time(Duration::from_millis(1999));
+    fixture.clock.advance_time(Duration::from_millis(1999));
     assert!(is_waiting(&mut reported).await);
-    bed.clock.advance_time(Duration::from_millis(1));
+    fixture.clock.advance_time(Duration::from_millis(1));
     assert!(reported.await.is_done());
 }
 
 #[tokio::test]
 async fn a_key_that_was_written_is_leased_again_after_a_while() {
-    let (bed, told) = granted().await;
-    bed.ask(WorkerRequest::Announce(announce())).await;
-    let recalled = poll(&bed, &told).await;
-    poll(&bed, &recalled).await;
-    assert!(bed.ask(WorkerRequest::Report(report(1))).await.is_done());
+    let (fixture, told) = granted().await;
+    fixture.ask(WorkerRequest::Announce(announce())).await;
+    let recalled = poll(&fixture, &told).await;
+    poll(&fixture, &recalled).await;
+    assert!(fixture.ask(WorkerRequest::Report(report(1))).await.is_done());
     let hot = || opening(10, |_| {});
-    bed.ask(hot()).await;
+    fixture.ask(hot()).await;
     assert_eq!(
-        bed.ask(hot()).await.opened().lease,
+        fixture.ask(hot()).await.opened().lease,
         AttributeLease::default(),
         "written a moment ago"
     );
-    bed.clock.advance_time(Duration::from_secs(6));
-    poll(&bed, &recalled).await;
-    assert_eq!(bed.ask(hot()).await.opened().lease.milliseconds, 2000);
+    fixture.clock.advance_time(Duration::from_secs(6));
+    poll(&fixture, &recalled).await;
+    assert_eq!(fixture.ask(hot()).await.opened().lease.milliseconds, 2000);
 }
 
 /// Everything that makes attributes void, whoever says so.
@@ -283,46 +283,46 @@ async fn whatever_makes_attributes_void_waits_for_those_who_hold_them() {
         WorkerRequest::Listed(verbs3_protocol::ListingMessage { volume: volume(), entries }),
     ];
     for request in requests {
-        let (bed, told) = granted().await;
-        let mut said = Box::pin(finish(bed.call(&request)));
+        let (fixture, told) = granted().await;
+        let mut said = Box::pin(finish(fixture.call(&request)));
         assert!(is_waiting(&mut said).await, "{request:?}");
-        let recalled = poll(&bed, &told).await;
+        let recalled = poll(&fixture, &told).await;
         assert!(recalled.all || recalled.keys == [object("k").hash()], "{request:?}");
-        poll(&bed, &recalled).await;
+        poll(&fixture, &recalled).await;
         assert!(said.await.is_done());
     }
 }
 
 #[tokio::test]
 async fn an_invalid_prefix_gives_no_lease_on_older_answers() {
-    let (bed, told) = granted().await;
-    let attributes = bed.worker.home.attributes.len();
+    let (fixture, told) = granted().await;
+    let attributes = fixture.worker.home.attributes.len();
     let forget = ForgetPrefix { volume: volume(), prefix: "k".into() };
-    bed.clock.advance_time(Duration::from_secs(1));
-    bed.worker.home.voids.add_prefix(&forget.volume, &forget.prefix, bed.clock_now());
-    poll(&bed, &told).await;
-    assert_eq!(lease(&bed).await, AttributeLease::default(), "asked anew");
-    assert_eq!(bed.worker.home.attributes.len(), attributes);
-    assert_eq!(lease(&bed).await.milliseconds, 2000);
+    fixture.clock.advance_time(Duration::from_secs(1));
+    fixture.worker.home.voids.add_prefix(&forget.volume, &forget.prefix, fixture.clock_now());
+    poll(&fixture, &told).await;
+    assert_eq!(lease(&fixture).await, AttributeLease::default(), "asked anew");
+    assert_eq!(fixture.worker.home.attributes.len(), attributes);
+    assert_eq!(lease(&fixture).await.milliseconds, 2000);
 }
 
 #[tokio::test]
 async fn an_epoch_is_not_given_up_while_a_lease_of_it_may_be_used() {
-    let (bed, told) = granted().await;
-    assert_eq!(bed.worker.give_up_epoch(10), Some(Vec::new()));
-    let over = || tokio::time::timeout(A_MOMENT, bed.worker.leases_over());
+    let (fixture, told) = granted().await;
+    assert_eq!(fixture.worker.give_up_epoch(10), Some(Vec::new()));
+    let over = || tokio::time::timeout(A_MOMENT, fixture.worker.leases_over());
     assert!(over().await.is_err());
-    let refused = bed.ask(opening(9, |_| {})).await;
+    let refused = fixture.ask(opening(9, |_| {})).await;
     assert_eq!(
         refused.refused(),
         Some(&RefusalKind::WrongEpoch(Epoch(0))),
         "nothing is granted from then on"
     );
-    let recalled = poll(&bed, &told).await;
+    let recalled = poll(&fixture, &told).await;
     assert!(recalled.all);
     assert!(over().await.is_err());
-    poll(&bed, &recalled).await;
-    bed.worker.leases_over().await;
+    poll(&fixture, &recalled).await;
+    fixture.worker.leases_over().await;
     let (silent, _) = granted().await;
     silent.worker.give_up_epoch(10);
     silent.clock.advance_time(Duration::from_secs(2));
@@ -331,19 +331,19 @@ async fn an_epoch_is_not_given_up_while_a_lease_of_it_may_be_used() {
 
 #[tokio::test]
 async fn a_relayed_report_is_refused_until_leases_are_dropped() {
-    let (bed, told) = granted().await;
+    let (fixture, told) = granted().await;
     assert_eq!(
-        bed.worker.apply_relayed_word(&WriteNotice::Announce(announce()).into()),
+        fixture.worker.apply_relayed_word(&WriteNotice::Announce(announce()).into()),
         NoticeAnswer::Done
     );
-    let hear = || bed.worker.apply_relayed_word(&WriteNotice::Report(report(1)).into());
+    let hear = || fixture.worker.apply_relayed_word(&WriteNotice::Report(report(1)).into());
     for _ in 0..2 {
         assert!(
             matches!(hear(), NoticeAnswer::Refused(refusal) if refusal.kind == RefusalKind::Busy)
         );
     }
-    let recalled = poll(&bed, &told).await;
-    poll(&bed, &recalled).await;
+    let recalled = poll(&fixture, &told).await;
+    poll(&fixture, &recalled).await;
     assert_eq!(hear(), NoticeAnswer::Done);
 }
 
@@ -351,64 +351,64 @@ async fn a_relayed_report_is_refused_until_leases_are_dropped() {
 #[tokio::test]
 async fn a_restarted_process_waits_for_leases_of_the_one_before() {
     for (restarted, waits) in [(true, true), (false, false)] {
-        let bed = Bed::with(InProcessMode::Share, 32, granting(|_| ()));
-        bed.worker.follows_another();
-        activate(&bed, 1, restarted);
-        let mut reported = Box::pin(finish(bed.call(&WorkerRequest::Report(report(1)))));
+        let fixture = WorkerFixture::with(InProcessMode::Share, 32, granting(|_| ()));
+        fixture.worker.follows_another();
+        activate(&fixture, 1, restarted);
+        let mut reported = Box::pin(finish(fixture.call(&WorkerRequest::Report(report(1)))));
         if waits {
             assert!(is_waiting(&mut reported).await);
-            bed.worker.give_up_epoch(10);
-            assert!(tokio::time::timeout(A_MOMENT, bed.worker.leases_over()).await.is_err());
-            bed.clock.advance_time(Duration::from_secs(2));
-            bed.worker.leases_over().await;
+            fixture.worker.give_up_epoch(10);
+            assert!(tokio::time::timeout(A_MOMENT, fixture.worker.leases_over()).await.is_err());
+            fixture.clock.advance_time(Duration::from_secs(2));
+            fixture.worker.leases_over().await;
         }
         assert!(reported.await.is_done());
     }
     // Before its first map: it may be asked to give up one of the process before.
-    let bed = Bed::with(InProcessMode::Share, 32, granting(|_| ()));
-    bed.worker.follows_another();
-    bed.worker.give_up_epoch(10);
-    assert!(tokio::time::timeout(A_MOMENT, bed.worker.leases_over()).await.is_err());
+    let fixture = WorkerFixture::with(InProcessMode::Share, 32, granting(|_| ()));
+    fixture.worker.follows_another();
+    fixture.worker.give_up_epoch(10);
+    assert!(tokio::time::timeout(A_MOMENT, fixture.worker.leases_over()).await.is_err());
 }
 
 #[tokio::test]
 async fn an_answer_to_another_process_acknowledges_no_recall_here() {
-    let (bed, told) = granted().await;
-    bed.ask(WorkerRequest::Announce(announce())).await;
+    let (fixture, told) = granted().await;
+    fixture.ask(WorkerRequest::Announce(announce())).await;
     let other = RecallReply { life: told.life ^ 1, through: u64::MAX, ..told.clone() };
-    assert_eq!(poll(&bed, &other).await.keys, [object("k").hash()]);
-    let mut reported = Box::pin(finish(bed.call(&WorkerRequest::Report(report(1)))));
+    assert_eq!(poll(&fixture, &other).await.keys, [object("k").hash()]);
+    let mut reported = Box::pin(finish(fixture.call(&WorkerRequest::Report(report(1)))));
     assert!(is_waiting(&mut reported).await);
 }
 
 /// Recalled while the answer that grants it was on its way to be given: not granted at all.
 #[tokio::test]
 async fn an_answer_known_before_a_write_grants_nothing_after_it() {
-    let (bed, told) = granted().await;
-    let known = bed.worker.home.attributes.len();
+    let (fixture, told) = granted().await;
+    let known = fixture.worker.home.attributes.len();
     assert_eq!(known, 1);
-    bed.ask(WorkerRequest::Announce(announce())).await;
-    let recalled = poll(&bed, &told).await;
-    poll(&bed, &recalled).await;
-    assert_eq!(bed.ask(opening(9, |_| {})).await.refused(), Some(&RefusalKind::Uncertain));
-    assert_eq!(bed.worker.home.grants.lease_and_holder_counts().0, 0);
+    fixture.ask(WorkerRequest::Announce(announce())).await;
+    let recalled = poll(&fixture, &told).await;
+    poll(&fixture, &recalled).await;
+    assert_eq!(fixture.ask(opening(9, |_| {})).await.refused(), Some(&RefusalKind::Uncertain));
+    assert_eq!(fixture.worker.home.grants.lease_and_holder_counts().0, 0);
 }
 
 #[tokio::test]
 async fn a_listing_recalls_a_lease_on_what_the_home_has_forgotten() {
-    let (bed, told) = granted_by(1).await;
-    bed.store.put("k", Stored::new(2, 10));
+    let (fixture, told) = granted_by(1).await;
+    fixture.store.put("k", Stored::new(2, 10));
     let shown =
         ListedAttributes { etag: Some(Stored::new(2, 10).etag()), ..ListedAttributes::default() };
-    let mut listed: std::pin::Pin<Box<dyn Future<Output = super::bed::Got>>> =
-        Box::pin(bed.listed("k", Some(shown)));
+    let mut listed: std::pin::Pin<Box<dyn Future<Output = super::worker_fixture::Got>>> =
+        Box::pin(fixture.listed("k", Some(shown)));
     assert!(
         tokio::time::timeout(A_MOMENT, &mut listed).await.is_err(),
         "its holder may read the older version"
     );
-    let recalled = poll(&bed, &told).await;
+    let recalled = poll(&fixture, &told).await;
     assert_eq!(recalled.keys, [object("k").hash()]);
-    let (listed, _) = tokio::join!(listed, poll(&bed, &recalled));
+    let (listed, _) = tokio::join!(listed, poll(&fixture, &recalled));
     assert!(listed.is_done());
 }
 
@@ -416,19 +416,19 @@ async fn a_listing_recalls_a_lease_on_what_the_home_has_forgotten() {
 #[tokio::test]
 async fn newer_attributes_wait_until_leases_on_older_are_dropped() {
     for (new, forgotten) in [(Some(2), false), (None, false), (Some(2), true)] {
-        let (bed, told) = granted_by(usize::from(forgotten)).await;
+        let (fixture, told) = granted_by(usize::from(forgotten)).await;
         match new {
-            Some(seed) => bed.store.put("k", Stored::new(seed, 10)),
-            None => drop(bed.store.objects.lock().remove("k")),
+            Some(seed) => fixture.store.put("k", Stored::new(seed, 10)),
+            None => drop(fixture.store.objects.lock().remove("k")),
         }
         let always =
             OpenMessage { attributes_age_ms_max: 0, absence_age_ms_max: 0, ..open("k", None) };
-        let mut asked = Box::pin(finish(bed.call(&WorkerRequest::Open(always))));
+        let mut asked = Box::pin(finish(fixture.call(&WorkerRequest::Open(always))));
         assert!(is_waiting(&mut asked).await, "a gateway may answer with older ones");
-        let recalled = poll(&bed, &told).await;
+        let recalled = poll(&fixture, &told).await;
         assert_eq!(recalled.keys, [object("k").hash()]);
-        poll(&bed, &recalled).await;
-        let (asked, known) = (asked.await, bed.open(open("k", None)).await);
+        poll(&fixture, &recalled).await;
+        let (asked, known) = (asked.await, fixture.open(open("k", None)).await);
         if new.is_none() {
             assert_eq!(asked.absent().generation, known.absent().generation);
             continue;
@@ -440,53 +440,57 @@ async fn newer_attributes_wait_until_leases_on_older_are_dropped() {
 }
 
 /// A home that has granted a lease on "k"; and has forgotten "k", where it remembers few keys.
-async fn granted_by(keys_max: usize) -> (Bed, RecallReply) {
+async fn granted_by(keys_max: usize) -> (WorkerFixture, RecallReply) {
     if keys_max == 0 {
         return granted().await;
     }
-    let bed = home_with(granting(|settings| settings.index.attributes_max = keys_max as u32)).await;
-    let told = poll(&bed, &NONE).await;
-    assert_eq!(lease(&bed).await.milliseconds, 2000);
+    let fixture =
+        home_with(granting(|settings| settings.index.attributes_max = keys_max as u32)).await;
+    let told = poll(&fixture, &NONE).await;
+    assert_eq!(lease(&fixture).await.milliseconds, 2000);
     for number in 0..20 {
         let key = format!("other-{number}");
-        bed.store.put(&key, Stored::new(1, 10));
-        bed.open(open(&key, None)).await;
-        bed.open(open(&key, None)).await;
+        fixture.store.put(&key, Stored::new(1, 10));
+        fixture.open(open(&key, None)).await;
+        fixture.open(open(&key, None)).await;
     }
-    (bed, told)
+    (fixture, told)
 }
 
 #[tokio::test]
 async fn unchanged_attributes_that_are_asked_anew_recall_no_lease() {
-    let (bed, _) = granted().await;
+    let (fixture, _) = granted().await;
     let always = OpenMessage { attributes_age_ms_max: 0, ..open("k", None) };
-    assert!(!bed.open(always).await.opened().attributes_cached);
-    assert_eq!(lease(&bed).await.milliseconds, 2000);
+    assert!(!fixture.open(always).await.opened().attributes_cached);
+    assert_eq!(lease(&fixture).await.milliseconds, 2000);
 }
 
 #[tokio::test]
 async fn attributes_are_leased_after_a_pause_of_the_host() {
-    let bed = home().await;
+    let fixture = home().await;
     // Asked again, at a moment that the pause does not put before the clock's beginning.
-    bed.clock.advance_time(Duration::from_secs(1));
-    bed.open(OpenMessage { attributes_age_ms_max: 0, ..open("k", None) }).await;
-    poll(&bed, &NONE).await;
-    assert!(lease(&bed).await.milliseconds > 0);
-    bed.clock.simulate_pause(Duration::from_millis(30));
+    fixture.clock.advance_time(Duration::from_secs(1));
+    fixture.open(OpenMessage { attributes_age_ms_max: 0, ..open("k", None) }).await;
+    poll(&fixture, &NONE).await;
+    assert!(lease(&fixture).await.milliseconds > 0);
+    fixture.clock.simulate_pause(Duration::from_millis(30));
     // The worker's own lease is counted with the pause, and is shorter by it.
-    assert!(lease(&bed).await.milliseconds > 0, "what was known before a pause is leased no more");
+    assert!(
+        lease(&fixture).await.milliseconds > 0,
+        "what was known before a pause is leased no more"
+    );
 }
 
 /// Its bytes are asked for by the version that is known, which the store has no more.
 #[tokio::test]
 async fn an_open_that_finds_its_version_gone_recalls_the_leases_on_it() {
-    let (bed, told) = granted().await;
-    bed.store.put("k", Stored::new(2, 10));
+    let (fixture, told) = granted().await;
+    fixture.store.put("k", Stored::new(2, 10));
     let open = open("k", Some(verbs3_protocol::ByteRange::All));
-    let mut opened = Box::pin(finish(bed.call(&WorkerRequest::Open(open))));
+    let mut opened = Box::pin(finish(fixture.call(&WorkerRequest::Open(open))));
     assert!(is_waiting(&mut opened).await, "a gateway may answer with the version that is gone");
-    let recalled = poll(&bed, &told).await;
+    let recalled = poll(&fixture, &told).await;
     assert_eq!(recalled.keys, [object("k").hash()]);
-    poll(&bed, &recalled).await;
+    poll(&fixture, &recalled).await;
     assert_eq!(opened.await.bytes, Stored::new(2, 10).content(0..10));
 }

@@ -8,14 +8,14 @@ use verbs3_protocol::{ByteRange, OpenMessage, WorkerReply as Message, WorkerRequ
 use verbs3_rdma::inprocess::InProcessMode;
 use verbs3_rdma::transport::CallEvent;
 
-use super::bed::{BLOCK, Bed, PAGE, modes, open, read, with_settings};
-use super::store::Stored;
+use super::holding_store::Stored;
+use super::worker_fixture::{BLOCK, PAGE, WorkerFixture, modes, open, read, with_settings};
 
 const SLOW: Duration = Duration::from_millis(2250);
 
-async fn first_sign(bed: &Bed, request: &WorkerRequest) -> Duration {
+async fn first_sign(fixture: &WorkerFixture, request: &WorkerRequest) -> Duration {
     let began = Instant::now();
-    let mut call = bed.call(request);
+    let mut call = fixture.call(request);
     let Ok(CallEvent::Part(part)) = call.next().await else { panic!("no part") };
     assert!(
         matches!(Message::decode(&part.message).unwrap(), Message::Data(piece) if piece.length == 0)
@@ -27,9 +27,9 @@ async fn first_sign(bed: &Bed, request: &WorkerRequest) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn a_slow_ufs_is_not_a_dead_worker() {
     for mode in modes() {
-        let bed = Bed::new(mode);
+        let fixture = WorkerFixture::new(mode);
         let stored = Stored::new(1, 2 * BLOCK);
-        bed.store.put("k", stored.clone());
+        fixture.store.put("k", stored.clone());
         // Block 1 is to be a question of its own.
         let first = ByteRange::From { first: 0, last: Some(BLOCK - 1) };
         for request in [
@@ -37,16 +37,16 @@ async fn a_slow_ufs_is_not_a_dead_worker() {
             WorkerRequest::Open(OpenMessage { attributes_age_ms_max: 0, ..open("k", None) }),
             WorkerRequest::Read(read("k", &stored, 1, 0..10)),
         ] {
-            bed.store.hold();
+            fixture.store.hold();
             assert!(
-                first_sign(&bed, &request).await < Duration::from_millis(250),
+                first_sign(&fixture, &request).await < Duration::from_millis(250),
                 "later than a hedge: {request:?}"
             );
             let release = async {
                 sleep(SLOW).await;
-                bed.store.release();
+                fixture.store.release();
             };
-            let (got, ()) = tokio::join!(bed.ask(request), release);
+            let (got, ()) = tokio::join!(fixture.ask(request), release);
             assert!((4..=6).contains(&got.signs), "{} signs in {SLOW:?}", got.signs);
             assert!(got.refused().is_none());
         }
@@ -55,17 +55,17 @@ async fn a_slow_ufs_is_not_a_dead_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_stalls_is_not_a_dead_worker() {
-    let bed = Bed::new(InProcessMode::Share);
+    let fixture = WorkerFixture::new(InProcessMode::Share);
     let stored = Stored::new(2, 4 * PAGE);
-    bed.store.put("k", stored.clone());
-    let drip = bed.store.drip();
+    fixture.store.put("k", stored.clone());
+    let drip = fixture.store.drip();
     let trickle = async {
         for _ in 0..16 {
             sleep(Duration::from_secs(1)).await;
             drip.add_permits(1);
         }
     };
-    let (got, ()) = tokio::join!(bed.open(open("k", Some(ByteRange::All))), trickle);
+    let (got, ()) = tokio::join!(fixture.open(open("k", Some(ByteRange::All))), trickle);
     assert!(got.signs >= 16, "{} signs in 16 s", got.signs);
     assert!(got.bytes == stored.content(0..stored.bytes));
 }
@@ -73,18 +73,18 @@ async fn a_body_that_stalls_is_not_a_dead_worker() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_a_turn_shows_life() {
     let worker = with_settings(|settings| settings.fill.in_flight_max = 1);
-    let bed = Bed::with(InProcessMode::Share, 32, worker);
+    let fixture = WorkerFixture::with(InProcessMode::Share, 32, worker);
     let stored = Stored::new(3, 2 * BLOCK);
-    bed.store.put("k", stored.clone());
-    bed.store.hold();
-    let first = bed.read(read("k", &stored, 0, 0..10));
+    fixture.store.put("k", stored.clone());
+    fixture.store.hold();
+    let first = fixture.read(read("k", &stored, 0, 0..10));
     let second = async {
-        bed.store.wait_held(1).await;
-        bed.read(read("k", &stored, 1, 0..10)).await
+        fixture.store.wait_held(1).await;
+        fixture.read(read("k", &stored, 1, 0..10)).await
     };
     let release = async {
         sleep(SLOW).await;
-        bed.store.release();
+        fixture.store.release();
     };
     let (_, got, ()) = tokio::join!(first, second, release);
     assert!((4..=6).contains(&got.signs), "{} signs in {SLOW:?}", got.signs);
@@ -93,9 +93,9 @@ async fn a_wait_for_a_turn_shows_life() {
 
 #[tokio::test]
 async fn a_hit_costs_no_sign() {
-    let bed = Bed::new(InProcessMode::Share);
-    bed.store.put("k", Stored::new(4, 10));
-    bed.open(open("k", Some(ByteRange::All))).await;
-    let got = bed.open(open("k", Some(ByteRange::All))).await;
+    let fixture = WorkerFixture::new(InProcessMode::Share);
+    fixture.store.put("k", Stored::new(4, 10));
+    fixture.open(open("k", Some(ByteRange::All))).await;
+    let got = fixture.open(open("k", Some(ByteRange::All))).await;
     assert_eq!((got.signs, got.messages.len()), (0, 1));
 }

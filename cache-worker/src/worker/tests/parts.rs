@@ -15,11 +15,11 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::inprocess::InProcessMode;
 
-use super::bed::{
-    ANY_AGE, BLOCK, Bed, Got, PAGE, disk_folder, modes, object, open, read, read_from, version,
-    with_parts,
+use super::holding_store::{Fault, Stored};
+use super::worker_fixture::{
+    ANY_AGE, BLOCK, Got, PAGE, WorkerFixture, disk_folder, modes, object, open, read, read_from,
+    version, with_parts,
 };
-use super::store::{Fault, Stored};
 use crate::metrics::{PageFound, PartFillReason};
 
 const PART: u64 = 16 << 10;
@@ -29,19 +29,19 @@ fn large() -> Stored {
     Stored::new(7, 3 * BLOCK + 5 * PAGE / 2)
 }
 
-fn bed_with(mode: InProcessMode) -> Bed {
-    let bed = Bed::with(mode, 32, with_parts(PART >> 10));
-    bed.store.put("k", large());
-    bed
+fn new_fixture_with(mode: InProcessMode) -> WorkerFixture {
+    let fixture = WorkerFixture::with(mode, 32, with_parts(PART >> 10));
+    fixture.store.put("k", large());
+    fixture
 }
 
-fn bed() -> Bed {
-    bed_with(InProcessMode::Share)
+fn new_fixture() -> WorkerFixture {
+    new_fixture_with(InProcessMode::Share)
 }
 
 /// Reads bytes of a block, and holds them against the store's.
-async fn read_range(bed: &Bed, block: u32, range: Range<u32>) -> Got {
-    let got = bed.read(read("k", &large(), block, range.clone())).await;
+async fn read_range(fixture: &WorkerFixture, block: u32, range: Range<u32>) -> Got {
+    let got = fixture.read(read("k", &large(), block, range.clone())).await;
     assert_eq!(got.refused(), None);
     assert_right(&got, block, range);
     got
@@ -52,17 +52,17 @@ fn assert_right(got: &Got, block: u32, range: Range<u32>) {
     assert!(got.bytes == large().content(at(range.start)..at(range.end)), "wrong bytes");
 }
 
-fn pages(bed: &Bed) -> (u64, u64) {
-    bed.worker.pages.filler.memory_tier().held_totals()
+fn pages(fixture: &WorkerFixture) -> (u64, u64) {
+    fixture.worker.pages.filler.memory_tier().held_totals()
 }
 
-fn parts(bed: &Bed) -> (u64, u64) {
-    bed.worker.pages.filler.memory_tier().part_totals()
+fn parts(fixture: &WorkerFixture) -> (u64, u64) {
+    fixture.worker.pages.filler.memory_tier().part_totals()
 }
 
 /// Waits until no fill is under way.
-async fn wait_for_fills(bed: &Bed) {
-    while bed.worker.pages.filler.pages_in_flight() > 0 {
+async fn wait_for_fills(fixture: &WorkerFixture) {
+    while fixture.worker.pages.filler.pages_in_flight() > 0 {
         tokio::task::yield_now().await;
     }
     for _ in 0..50 {
@@ -73,31 +73,31 @@ async fn wait_for_fills(bed: &Bed) {
 #[tokio::test]
 async fn an_isolated_small_read_brings_its_own_parts_alone() {
     for mode in modes() {
-        let bed = bed_with(mode);
+        let fixture = new_fixture_with(mode);
         // 64 KiB that begin within a part: five of them.
-        let got = read_range(&bed, 1, 100 * KIB..164 * KIB).await;
+        let got = read_range(&fixture, 1, 100 * KIB..164 * KIB).await;
         assert_eq!(got.verdict(), CacheVerdict::Miss);
-        assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((1, 0), 5 * PART));
-        assert_eq!((pages(&bed), parts(&bed)), ((0, 0), (5, 5 * PART)));
-        let again = read_range(&bed, 1, 101 * KIB..150 * KIB).await;
+        assert_eq!((fixture.store.asked(), fixture.store.body_bytes()), ((1, 0), 5 * PART));
+        assert_eq!((pages(&fixture), parts(&fixture)), ((0, 0), (5, 5 * PART)));
+        let again = read_range(&fixture, 1, 101 * KIB..150 * KIB).await;
         assert_eq!(again.verdict(), CacheVerdict::Hit);
         // One checksum for what comes of a page, of however many parts.
         assert_eq!(again.messages.len(), 1);
-        assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((1, 0), 5 * PART));
+        assert_eq!((fixture.store.asked(), fixture.store.body_bytes()), ((1, 0), 5 * PART));
         drop((got, again));
-        bed.assert_nothing_leaked().await;
+        fixture.assert_nothing_leaked().await;
     }
 }
 
 #[tokio::test]
 async fn a_small_read_over_the_border_of_pages_is_one_request() {
-    let bed = bed();
-    read_range(&bed, 2, 230 * KIB..294 * KIB).await;
-    assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((1, 0), 5 * PART));
+    let fixture = new_fixture();
+    read_range(&fixture, 2, 230 * KIB..294 * KIB).await;
+    assert_eq!((fixture.store.asked(), fixture.store.body_bytes()), ((1, 0), 5 * PART));
     // The last page of the object is short.
-    read_range(&bed, 3, 600 * KIB..640 * KIB).await;
-    assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((2, 0), 5 * PART + 48 * 1024));
-    bed.assert_nothing_leaked().await;
+    read_range(&fixture, 3, 600 * KIB..640 * KIB).await;
+    assert_eq!((fixture.store.asked(), fixture.store.body_bytes()), ((2, 0), 5 * PART + 48 * 1024));
+    fixture.assert_nothing_leaked().await;
 }
 
 #[tokio::test]
@@ -114,12 +114,12 @@ async fn reads_that_parts_do_not_suit_bring_whole_pages() {
         ("a small object", read("small", &small, 0, 5 * page + 5..5 * page + 10)),
     ];
     for (what, wanted) in reads {
-        let bed = bed();
-        bed.store.put("small", small.clone());
-        assert_eq!(bed.read(wanted).await.refused(), None, "{what}");
-        wait_for_fills(&bed).await;
-        assert_eq!(parts(&bed), (0, 0), "{what}");
-        assert_eq!(bed.store.body_bytes(), PAGE, "{what}");
+        let fixture = new_fixture();
+        fixture.store.put("small", small.clone());
+        assert_eq!(fixture.read(wanted).await.refused(), None, "{what}");
+        wait_for_fills(&fixture).await;
+        assert_eq!(parts(&fixture), (0, 0), "{what}");
+        assert_eq!(fixture.store.body_bytes(), PAGE, "{what}");
     }
 }
 
@@ -131,22 +131,22 @@ async fn read_ahead_is_for_readers_that_go_on_where_something_ends() {
         ahead_bytes: 3 * page,
         ..read("k", &large(), block, start..start + 10)
     };
-    let bed = bed();
-    assert_eq!(bed.read(ahead(1, 5 * page + 100_000)).await.refused(), None);
-    wait_for_fills(&bed).await;
-    assert_eq!((pages(&bed), parts(&bed)), ((0, 0), (1, PART)));
+    let fixture = new_fixture();
+    assert_eq!(fixture.read(ahead(1, 5 * page + 100_000)).await.refused(), None);
+    wait_for_fills(&fixture).await;
+    assert_eq!((pages(&fixture), parts(&fixture)), ((0, 0), (1, PART)));
     // Near it, and not behind it.
-    assert_eq!(bed.read(ahead(1, 5 * page + 50_000)).await.refused(), None);
-    wait_for_fills(&bed).await;
-    assert_eq!((pages(&bed), parts(&bed)), ((0, 0), (2, 2 * PART)));
-    assert_eq!(bed.read(ahead(1, 5 * page + 100_010)).await.refused(), None);
-    wait_for_fills(&bed).await;
-    assert_eq!((pages(&bed).0, parts(&bed).0), (4, 0));
+    assert_eq!(fixture.read(ahead(1, 5 * page + 50_000)).await.refused(), None);
+    wait_for_fills(&fixture).await;
+    assert_eq!((pages(&fixture), parts(&fixture)), ((0, 0), (2, 2 * PART)));
+    assert_eq!(fixture.read(ahead(1, 5 * page + 100_010)).await.refused(), None);
+    wait_for_fills(&fixture).await;
+    assert_eq!((pages(&fixture).0, parts(&fixture).0), (4, 0));
     // In the next block, of which the last page before it is here.
-    read_range(&bed, 1, BLOCK as u32 - page..BLOCK as u32).await;
-    assert_eq!(bed.read(ahead(2, 0)).await.refused(), None);
-    wait_for_fills(&bed).await;
-    assert_eq!((pages(&bed).0, parts(&bed).0), (9, 0));
+    read_range(&fixture, 1, BLOCK as u32 - page..BLOCK as u32).await;
+    assert_eq!(fixture.read(ahead(2, 0)).await.refused(), None);
+    wait_for_fills(&fixture).await;
+    assert_eq!((pages(&fixture).0, parts(&fixture).0), (9, 0));
 }
 
 /// A gateway asks for the two pieces of such a read one after the other. The first is no reason to
@@ -154,123 +154,123 @@ async fn read_ahead_is_for_readers_that_go_on_where_something_ends() {
 #[tokio::test]
 async fn a_small_read_across_a_block_border_is_no_sequence() {
     for is_sequence in [false, true] {
-        let bed = bed();
+        let fixture = new_fixture();
         let (block, page) = (BLOCK as u32, PAGE as u32);
         if is_sequence {
-            read_range(&bed, 1, block - page..block - 32 * KIB).await;
+            read_range(&fixture, 1, block - page..block - 32 * KIB).await;
         }
         let request_range = 2 * BLOCK - (32 << 10)..2 * BLOCK + (32 << 10);
         let first = ReadMessage {
             request_range: request_range.clone(),
             ..read("k", &large(), 1, block - 32 * KIB..block)
         };
-        assert_right(&bed.read(first).await, 1, block - 32 * KIB..block);
+        assert_right(&fixture.read(first).await, 1, block - 32 * KIB..block);
         let (ahead_bytes, second) = (3 * page, read("k", &large(), 2, 0..32 * KIB));
-        let got = bed.read(ReadMessage { request_range, ahead_bytes, ..second }).await;
+        let got = fixture.read(ReadMessage { request_range, ahead_bytes, ..second }).await;
         assert_right(&got, 2, 0..32 * KIB);
-        wait_for_fills(&bed).await;
+        wait_for_fills(&fixture).await;
         let wanted = if is_sequence { (5, 0) } else { (0, 4) };
-        assert_eq!((pages(&bed).0, parts(&bed).0), wanted);
+        assert_eq!((pages(&fixture).0, parts(&fixture).0), wanted);
     }
 }
 
 #[tokio::test]
 async fn without_the_setting_every_read_brings_pages() {
-    let bed = Bed::new(InProcessMode::Share);
-    bed.store.put("k", large());
-    read_range(&bed, 1, 100 * KIB..164 * KIB).await;
-    assert_eq!((pages(&bed), parts(&bed)), ((1, PAGE), (0, 0)));
-    assert_eq!(bed.store.body_bytes(), PAGE);
+    let fixture = WorkerFixture::new(InProcessMode::Share);
+    fixture.store.put("k", large());
+    read_range(&fixture, 1, 100 * KIB..164 * KIB).await;
+    assert_eq!((pages(&fixture), parts(&fixture)), ((1, PAGE), (0, 0)));
+    assert_eq!(fixture.store.body_bytes(), PAGE);
 }
 
 #[tokio::test]
 async fn a_mostly_wanted_page_becomes_whole_and_no_byte_comes_twice() {
     for mode in modes() {
-        let bed = bed_with(mode);
+        let fixture = new_fixture_with(mode);
         for start in [112, 16] {
-            read_range(&bed, 1, start * KIB..(start + 64) * KIB).await;
+            read_range(&fixture, 1, start * KIB..(start + 64) * KIB).await;
         }
-        assert_eq!((pages(&bed), parts(&bed).0), ((0, 0), 8));
-        read_range(&bed, 1, 192 * KIB..256 * KIB).await;
-        wait_for_fills(&bed).await;
-        assert_eq!((pages(&bed), parts(&bed)), ((1, PAGE), (0, 0)));
-        assert_eq!(bed.store.body_bytes(), PAGE);
-        let metrics = &bed.worker.metrics;
+        assert_eq!((pages(&fixture), parts(&fixture).0), ((0, 0), 8));
+        read_range(&fixture, 1, 192 * KIB..256 * KIB).await;
+        wait_for_fills(&fixture).await;
+        assert_eq!((pages(&fixture), parts(&fixture)), ((1, PAGE), (0, 0)));
+        assert_eq!(fixture.store.body_bytes(), PAGE);
+        let metrics = &fixture.worker.metrics;
         let asked = |reason| metrics.part_bytes_asked[reason].get();
         assert_eq!(asked(PartFillReason::Alone), 8 * PART);
         assert_eq!(asked(PartFillReason::Rest), 8 * PART);
         assert_eq!((metrics.pages_completed.get(), metrics.page_bytes_completed.get()), (1, PAGE));
-        // The page's checksum is that of its bytes: the bed compares the two.
-        let whole = read_range(&bed, 1, 0..PAGE as u32).await;
-        assert_eq!((whole.verdict(), bed.store.body_bytes()), (CacheVerdict::Hit, PAGE));
+        // The page's checksum is that of its bytes: the fixture compares the two.
+        let whole = read_range(&fixture, 1, 0..PAGE as u32).await;
+        assert_eq!((whole.verdict(), fixture.store.body_bytes()), (CacheVerdict::Hit, PAGE));
         drop(whole);
-        bed.assert_nothing_leaked().await;
+        fixture.assert_nothing_leaked().await;
     }
 }
 
 #[tokio::test]
 async fn small_reads_in_sequence_bring_pages_and_no_byte_twice() {
     for step in [20, 32, 64] {
-        let bed = bed();
+        let fixture = new_fixture();
         let mut at = 1000 * KIB;
         while at < 2048 * KIB {
             let end = (at + step * KIB).min(2048 * KIB);
             let wanted = u64::from(at) + BLOCK..u64::from(end) + BLOCK;
             let wanted = ReadMessage { request_range: wanted, ..read("k", &large(), 1, at..end) };
-            assert_right(&bed.read(wanted).await, 1, at..end);
-            wait_for_fills(&bed).await;
+            assert_right(&fixture.read(wanted).await, 1, at..end);
+            wait_for_fills(&fixture).await;
             at = end;
         }
         // The first read ends in a page that no other one wants.
         let held = ((4, 4 * PAGE), (2, 2 * PART));
-        assert_eq!((pages(&bed), parts(&bed)), held, "steps of {step} KiB");
-        assert_eq!(bed.store.body_bytes(), 4 * PAGE + 2 * PART, "steps of {step} KiB");
+        assert_eq!((pages(&fixture), parts(&fixture)), held, "steps of {step} KiB");
+        assert_eq!(fixture.store.body_bytes(), 4 * PAGE + 2 * PART, "steps of {step} KiB");
     }
 }
 
 #[tokio::test]
 async fn a_part_is_filled_once_for_all_its_readers() {
-    let bed = Arc::new(bed());
-    bed.store.hold();
+    let fixture = Arc::new(new_fixture());
+    fixture.store.hold();
     let readers = join_all((0..8u32).map(|number| {
-        let bed = bed.clone();
-        async move { read_range(&bed, 1, (100 + number) * KIB..(140 + number) * KIB).await }
+        let fixture = fixture.clone();
+        async move { read_range(&fixture, 1, (100 + number) * KIB..(140 + number) * KIB).await }
     }));
     let release = async {
-        bed.store.wait_held(1).await;
+        fixture.store.wait_held(1).await;
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        bed.store.release();
+        fixture.store.release();
     };
     tokio::join!(readers, release);
     // The first wants parts 6 to 8, those after it part 9 as well: nothing is asked for twice.
-    assert_eq!(bed.store.body_bytes(), 4 * PART, "{:?}", bed.store.asked());
-    Arc::into_inner(bed).unwrap().assert_nothing_leaked().await;
+    assert_eq!(fixture.store.body_bytes(), 4 * PART, "{:?}", fixture.store.asked());
+    Arc::into_inner(fixture).unwrap().assert_nothing_leaked().await;
 }
 
 #[tokio::test]
 async fn readers_of_a_part_and_of_its_page_each_get_the_right_bytes() {
     for part_first in [true, false] {
-        let bed = bed();
+        let fixture = new_fixture();
         let (small, page) = (100 * KIB..164 * KIB, 0..PAGE as u32);
-        bed.store.hold();
+        fixture.store.hold();
         let (first, second) = if part_first { (small, page) } else { (page, small) };
         let release = async {
-            bed.store.wait_held(1).await;
+            fixture.store.wait_held(1).await;
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
-            bed.store.release();
+            fixture.store.release();
         };
-        tokio::join!(read_range(&bed, 1, first), read_range(&bed, 1, second), release);
-        wait_for_fills(&bed).await;
+        tokio::join!(read_range(&fixture, 1, first), read_range(&fixture, 1, second), release);
+        wait_for_fills(&fixture).await;
         // A page that is being filled serves the small read. The reader of a page does not wait for
         // parts, so theirs may come twice, and are dropped.
         let twice = if part_first { 5 * PART } else { 0 };
-        assert_eq!(bed.store.body_bytes(), PAGE + twice);
-        assert_eq!((pages(&bed), parts(&bed)), ((1, PAGE), (0, 0)));
-        bed.assert_nothing_leaked().await;
+        assert_eq!(fixture.store.body_bytes(), PAGE + twice);
+        assert_eq!((pages(&fixture), parts(&fixture)), ((1, PAGE), (0, 0)));
+        fixture.assert_nothing_leaked().await;
     }
 }
 
@@ -279,23 +279,23 @@ async fn nobody_takes_a_partial_page_for_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let mut worker = with_parts(PART >> 10);
     worker.settings.disk.folders.push(disk_folder(folder.path(), "tier", 64));
-    let bed = Bed::with(InProcessMode::Share, 32, worker);
-    bed.store.put("k", large());
-    let digest = bed.worker.pages.digests.digest_version(&object("k"), &version(&large()));
+    let fixture = WorkerFixture::with(InProcessMode::Share, 32, worker);
+    fixture.store.put("k", large());
+    let digest = fixture.worker.pages.digests.digest_version(&object("k"), &version(&large()));
     // Often enough to prove worth a place on disk, and all but one part.
     for start in [112, 16] {
         for _ in 0..4 {
-            read_range(&bed, 0, start * KIB..(start + 64) * KIB).await;
+            read_range(&fixture, 0, start * KIB..(start + 64) * KIB).await;
         }
     }
-    wait_for_fills(&bed).await;
-    let asked = (bed.store.asked(), bed.store.body_bytes());
-    let (filler, key) = (&bed.worker.pages.filler, digest.page_key(BlockIndex(0), 0));
+    wait_for_fills(&fixture).await;
+    let asked = (fixture.store.asked(), fixture.store.body_bytes());
+    let (filler, key) = (&fixture.worker.pages.filler, digest.page_key(BlockIndex(0), 0));
     assert!(!filler.memory_tier().holds_page(key) && !filler.is_on_disk(key));
     assert!(filler.memory_tier().peek_page(key).is_none() && !filler.holds_first_page(digest, 0));
-    assert_eq!((pages(&bed), parts(&bed)), ((0, 0), (8, 8 * PART)));
+    assert_eq!((pages(&fixture), parts(&fixture)), ((0, 0), (8, 8 * PART)));
     // Another worker asks for the page, and whether it is here.
-    let held = bed.call(&read_from(ReadSource::Held, read("k", &large(), 0, 0..PAGE as u32)));
+    let held = fixture.call(&read_from(ReadSource::Held, read("k", &large(), 0, 0..PAGE as u32)));
     let held = collect_held(held).await;
     assert_eq!(held, 0, "bytes of a partial page were given to another worker");
     let holds = HoldsMessage {
@@ -304,17 +304,17 @@ async fn nobody_takes_a_partial_page_for_a_page() {
         geometry: BlockGeometry::DEFAULT,
         page: PageIndex(0),
     };
-    let got = bed.ask(WorkerRequest::Holds(holds)).await;
+    let got = fixture.ask(WorkerRequest::Holds(holds)).await;
     assert!(matches!(&got.messages[..], [Message::Holds(holds)] if !holds.likely), "{got:?}");
     // A preload job checks, an operator looks.
-    assert_eq!(warmed(&bed, true).await, (0, 0, PAGE as u32));
-    assert_eq!(tended(&bed, TendAct::Look).await, 0);
-    assert_eq!((bed.store.asked(), bed.store.body_bytes()), asked);
+    assert_eq!(warmed(&fixture, true).await, (0, 0, PAGE as u32));
+    assert_eq!(tended(&fixture, TendAct::Look).await, 0);
+    assert_eq!((fixture.store.asked(), fixture.store.body_bytes()), asked);
     // And when it is loaded, it is whole.
-    assert_eq!(warmed(&bed, false).await, (0, PAGE as u32, 0));
-    assert_eq!((pages(&bed), parts(&bed)), ((1, PAGE), (0, 0)));
-    let whole = read_range(&bed, 0, 0..PAGE as u32).await;
-    assert_eq!((whole.verdict(), bed.store.body_bytes()), (CacheVerdict::Hit, asked.1 + PAGE));
+    assert_eq!(warmed(&fixture, false).await, (0, PAGE as u32, 0));
+    assert_eq!((pages(&fixture), parts(&fixture)), ((1, PAGE), (0, 0)));
+    let whole = read_range(&fixture, 0, 0..PAGE as u32).await;
+    assert_eq!((whole.verdict(), fixture.store.body_bytes()), (CacheVerdict::Hit, asked.1 + PAGE));
 }
 
 #[tokio::test]
@@ -325,20 +325,20 @@ async fn a_page_made_of_parts_goes_to_disk_as_any_other() {
         worker.settings.disk.folders.push(disk_folder(folder.path(), "tier", 64));
         worker
     };
-    let bed = Bed::with(InProcessMode::Share, 32, with_disk());
-    bed.store.put("k", large());
+    let fixture = WorkerFixture::with(InProcessMode::Share, 32, with_disk());
+    fixture.store.put("k", large());
     for start in [112, 16, 176] {
-        read_range(&bed, 1, start * KIB..(start + 64) * KIB).await;
+        read_range(&fixture, 1, start * KIB..(start + 64) * KIB).await;
     }
-    wait_for_fills(&bed).await;
-    assert_eq!(pages(&bed), (1, PAGE));
+    wait_for_fills(&fixture).await;
+    assert_eq!(pages(&fixture), (1, PAGE));
     for _ in 0..3 {
-        read_range(&bed, 1, 0..PAGE as u32).await;
+        read_range(&fixture, 1, 0..PAGE as u32).await;
     }
-    let (store, filled) = (bed.store.clone(), bed.store.body_bytes());
-    bed.worker.shutdown().await;
-    drop(bed);
-    let after = Bed::before(store, InProcessMode::Share, 32, with_disk());
+    let (store, filled) = (fixture.store.clone(), fixture.store.body_bytes());
+    fixture.worker.shutdown().await;
+    drop(fixture);
+    let after = WorkerFixture::before(store, InProcessMode::Share, 32, with_disk());
     let got = read_range(&after, 1, 30 * KIB..40 * KIB).await;
     assert_eq!((got.verdict(), after.store.body_bytes()), (CacheVerdict::Hit, filled));
     assert_eq!((pages(&after), parts(&after)), ((1, PAGE), (0, 0)));
@@ -346,139 +346,141 @@ async fn a_page_made_of_parts_goes_to_disk_as_any_other() {
 
 #[tokio::test]
 async fn an_eviction_on_request_takes_parts_too() {
-    let bed = bed();
-    read_range(&bed, 0, 100 * KIB..164 * KIB).await;
-    tended(&bed, TendAct::Evict).await;
-    assert_eq!(parts(&bed), (0, 0));
-    bed.assert_nothing_leaked().await;
+    let fixture = new_fixture();
+    read_range(&fixture, 0, 100 * KIB..164 * KIB).await;
+    tended(&fixture, TendAct::Evict).await;
+    assert_eq!(parts(&fixture), (0, 0));
+    fixture.assert_nothing_leaked().await;
 }
 
 #[tokio::test]
 async fn a_cold_open_in_a_large_object_asks_for_parts_and_attributes() {
     for mode in modes() {
-        let bed = bed_with(mode);
+        let fixture = new_fixture_with(mode);
         let first = 300 * 1024 + 5;
         let want =
             |first: u64, bytes: u64| Some(ByteRange::From { first, last: Some(first + bytes - 1) });
-        let got = bed.open(open("k", want(first, 64 << 10))).await;
+        let got = fixture.open(open("k", want(first, 64 << 10))).await;
         assert_right(&got, 0, first as u32..first as u32 + 64 * KIB);
         assert_eq!(got.verdict(), CacheVerdict::Miss);
-        assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((1, 0), 5 * PART));
-        assert_eq!((pages(&bed), parts(&bed)), ((0, 0), (5, 5 * PART)));
+        assert_eq!((fixture.store.asked(), fixture.store.body_bytes()), ((1, 0), 5 * PART));
+        assert_eq!((pages(&fixture), parts(&fixture)), ((0, 0), (5, 5 * PART)));
         // The attributes are renewed alone: the bytes are here.
         let asking = OpenMessage { attributes_age_ms_max: 0, ..open("k", want(first, 64 << 10)) };
-        let again = bed.open(asking).await;
-        assert_eq!(bed.store.asked(), (1, 1));
+        let again = fixture.open(asking).await;
+        assert_eq!(fixture.store.asked(), (1, 1));
         assert_right(&again, 0, first as u32..first as u32 + 64 * KIB);
-        assert_eq!((again.verdict(), bed.store.body_bytes()), (CacheVerdict::Hit, 5 * PART));
+        assert_eq!((again.verdict(), fixture.store.body_bytes()), (CacheVerdict::Hit, 5 * PART));
         drop((got, again));
-        bed.assert_nothing_leaked().await;
+        fixture.assert_nothing_leaked().await;
     }
 }
 
 #[tokio::test]
 async fn a_cold_open_at_the_beginning_or_over_much_brings_pages() {
     for (first, last) in [(0, 10), (5, PAGE)] {
-        let bed = bed();
+        let fixture = new_fixture();
         let want = Some(ByteRange::From { first, last: Some(last) });
-        let got = bed.open(open("k", want)).await;
+        let got = fixture.open(open("k", want)).await;
         assert_right(&got, 0, first as u32..last as u32 + 1);
-        wait_for_fills(&bed).await;
-        assert_eq!(parts(&bed), (0, 0));
-        assert_eq!(bed.store.body_bytes() % PAGE, 0);
+        wait_for_fills(&fixture).await;
+        assert_eq!(parts(&fixture), (0, 0));
+        assert_eq!(fixture.store.body_bytes() % PAGE, 0);
     }
 }
 
 /// What an object's length is, only the answer tells.
 #[tokio::test]
 async fn a_cold_open_in_a_small_object_is_served_by_parts_it_brought() {
-    let bed = bed();
+    let fixture = new_fixture();
     let small = Stored::new(9, 300_000);
-    bed.store.put("small", small.clone());
+    fixture.store.put("small", small.clone());
     let want = Some(ByteRange::From { first: 290_000, last: Some(350_000) });
-    let got = bed.open(open("small", want)).await;
+    let got = fixture.open(open("small", want)).await;
     assert!(got.bytes == small.content(290_000..300_000));
-    assert_eq!(bed.store.asked(), (1, 0));
+    assert_eq!(fixture.store.asked(), (1, 0));
     // The next read of it brings the page.
-    let page = bed.read(read("small", &small, 0, 262_144..300_000)).await;
+    let page = fixture.read(read("small", &small, 0, 262_144..300_000)).await;
     assert!(page.bytes == small.content(262_144..300_000));
-    wait_for_fills(&bed).await;
-    assert_eq!((pages(&bed).0, parts(&bed)), (1, (0, 0)));
-    bed.assert_nothing_leaked().await;
+    wait_for_fills(&fixture).await;
+    assert_eq!((pages(&fixture).0, parts(&fixture)), (1, (0, 0)));
+    fixture.assert_nothing_leaked().await;
 }
 
 #[tokio::test]
 async fn failures_of_parts_are_those_of_pages() {
-    let bed = bed();
+    let fixture = new_fixture();
     let wanted = || read("k", &large(), 1, 100 * KIB..164 * KIB);
-    *bed.store.fault.lock() = Some(Fault::Forbidden);
-    for got in join_all((0..4).map(|_| bed.read(wanted()))).await {
+    *fixture.store.fault.lock() = Some(Fault::Forbidden);
+    for got in join_all((0..4).map(|_| fixture.read(wanted()))).await {
         assert!(matches!(got.refused(), Some(RefusalKind::Ufs(answer)) if answer.status == 403));
     }
-    *bed.store.fault.lock() = Some(Fault::Truncate(10));
-    assert_eq!(bed.read(wanted()).await.refused(), Some(&RefusalKind::UfsUnreachable));
-    *bed.store.fault.lock() = None;
+    *fixture.store.fault.lock() = Some(Fault::Truncate(10));
+    assert_eq!(fixture.read(wanted()).await.refused(), Some(&RefusalKind::UfsUnreachable));
+    *fixture.store.fault.lock() = None;
     for ignores_conditions in [false, true] {
-        *bed.store.ignores_conditions.lock() = ignores_conditions;
-        bed.store.put("k", Stored { seed: 77, ..large() });
-        let gone = bed.read(wanted()).await;
+        *fixture.store.ignores_conditions.lock() = ignores_conditions;
+        fixture.store.put("k", Stored { seed: 77, ..large() });
+        let gone = fixture.read(wanted()).await;
         assert_eq!((gone.refused(), gone.bytes.len()), (Some(&RefusalKind::VersionGone), 0));
     }
-    assert_eq!((pages(&bed), parts(&bed)), ((0, 0), (0, 0)));
-    bed.store.put("k", large());
-    read_range(&bed, 1, 100 * KIB..164 * KIB).await;
-    bed.assert_nothing_leaked().await;
+    assert_eq!((pages(&fixture), parts(&fixture)), ((0, 0), (0, 0)));
+    fixture.store.put("k", large());
+    read_range(&fixture, 1, 100 * KIB..164 * KIB).await;
+    fixture.assert_nothing_leaked().await;
 }
 
 #[tokio::test]
 async fn parts_of_another_version_are_never_served() {
-    let bed = bed();
-    read_range(&bed, 1, 100 * KIB..164 * KIB).await;
+    let fixture = new_fixture();
+    read_range(&fixture, 1, 100 * KIB..164 * KIB).await;
     let newer = Stored { seed: 78, ..large() };
-    bed.store.put("k", newer.clone());
-    let got = bed.read(read("k", &newer, 1, 100 * KIB..164 * KIB)).await;
+    fixture.store.put("k", newer.clone());
+    let got = fixture.read(read("k", &newer, 1, 100 * KIB..164 * KIB)).await;
     let start = BLOCK + 100 * 1024;
     assert!(got.bytes == newer.content(start..start + (64 << 10)));
-    assert_eq!(parts(&bed).0, 10);
+    assert_eq!(parts(&fixture).0, 10);
 }
 
 #[tokio::test]
 async fn a_reader_of_parts_that_goes_away_leaves_nothing_behind() {
     for mode in modes() {
-        let bed = bed_with(mode);
-        bed.store.hold();
+        let fixture = new_fixture_with(mode);
+        fixture.store.hold();
         tokio::select! {
             biased;
-            _ = bed.read(read("k", &large(), 1, 5..60_000)) => panic!("the store holds it back"),
-            () = bed.store.wait_held(1) => {}
+            _ = fixture.read(read("k", &large(), 1, 5..60_000)) => {
+                panic!("the store holds it back")
+            }
+            () = fixture.store.wait_held(1) => {}
         }
-        bed.store.release();
-        wait_for_fills(&bed).await;
-        read_range(&bed, 1, 5..60_000).await;
-        bed.assert_nothing_leaked().await;
+        fixture.store.release();
+        wait_for_fills(&fixture).await;
+        read_range(&fixture, 1, 5..60_000).await;
+        fixture.assert_nothing_leaked().await;
     }
 }
 
 #[tokio::test]
 async fn shutdown_ends_fills_of_parts_and_tells_their_readers() {
-    let bed = bed();
-    bed.store.hold();
+    let fixture = new_fixture();
+    fixture.store.hold();
     let ending = async {
-        bed.store.wait_held(1).await;
-        bed.worker.shutdown().await;
+        fixture.store.wait_held(1).await;
+        fixture.worker.shutdown().await;
     };
-    let (got, ()) = tokio::join!(bed.read(read("k", &large(), 1, 5..60_000)), ending);
+    let (got, ()) = tokio::join!(fixture.read(read("k", &large(), 1, 5..60_000)), ending);
     assert_eq!(got.refused(), Some(&RefusalKind::Busy));
-    bed.assert_nothing_leaked().await;
+    fixture.assert_nothing_leaked().await;
 }
 
 #[tokio::test]
 async fn found_pages_are_counted_once_however_many_parts_they_have() {
-    let bed = bed();
-    let found = |found: PageFound| bed.worker.metrics.pages[found].get();
-    read_range(&bed, 1, 230 * KIB..294 * KIB).await;
+    let fixture = new_fixture();
+    let found = |found: PageFound| fixture.worker.metrics.pages[found].get();
+    read_range(&fixture, 1, 230 * KIB..294 * KIB).await;
     assert_eq!((found(PageFound::Missed), found(PageFound::Hit)), (2, 0));
-    read_range(&bed, 1, 230 * KIB..294 * KIB).await;
+    read_range(&fixture, 1, 230 * KIB..294 * KIB).await;
     assert_eq!((found(PageFound::Missed), found(PageFound::Hit)), (2, 2));
 }
 
@@ -488,11 +490,11 @@ async fn reads_of_parts_and_pages_under_pressure_get_the_right_bytes() {
     for (mode, kibibytes) in modes().into_iter().zip([4, 64]) {
         let seed: u64 = rand::random();
         println!("SEED={seed}");
-        let bed = Arc::new(Bed::with(mode, 6, with_parts(kibibytes)));
-        bed.store.put("k", large());
-        bed.store.yields.store(3, std::sync::atomic::Ordering::Relaxed);
+        let fixture = Arc::new(WorkerFixture::with(mode, 6, with_parts(kibibytes)));
+        fixture.store.put("k", large());
+        fixture.store.yields.store(3, std::sync::atomic::Ordering::Relaxed);
         let readers = (0..32u64).map(|reader| {
-            let (bed, mut rng) = (bed.clone(), StdRng::seed_from_u64(seed ^ reader));
+            let (fixture, mut rng) = (fixture.clone(), StdRng::seed_from_u64(seed ^ reader));
             tokio::spawn(async move {
                 for _ in 0..24 {
                     let block = rng.random_range(0..3u32);
@@ -500,7 +502,7 @@ async fn reads_of_parts_and_pages_under_pressure_get_the_right_bytes() {
                     let start = rng.random_range(0..BLOCK as u32 - 1);
                     let end = rng.random_range(start + 1..=(start + bytes_max).min(BLOCK as u32));
                     loop {
-                        let got = bed.read(read("k", &large(), block, start..end)).await;
+                        let got = fixture.read(read("k", &large(), block, start..end)).await;
                         match got.refused() {
                             None => break assert_right(&got, block, start..end),
                             Some(RefusalKind::Busy) => {}
@@ -514,7 +516,7 @@ async fn reads_of_parts_and_pages_under_pressure_get_the_right_bytes() {
         let all = join_all(readers.collect::<Vec<_>>());
         let ended = tokio::time::timeout(Duration::from_secs(120), all).await.expect("stuck");
         ended.into_iter().for_each(|reader| reader.unwrap());
-        Arc::into_inner(bed).unwrap().assert_nothing_leaked().await;
+        Arc::into_inner(fixture).unwrap().assert_nothing_leaked().await;
     }
 }
 
@@ -532,7 +534,7 @@ async fn collect_held(mut call: verbs3_rdma::transport::OutgoingCall) -> u64 {
 }
 
 /// Warms the first page: bytes held, loaded and missing.
-async fn warmed(bed: &Bed, look_only: bool) -> (u32, u32, u32) {
+async fn warmed(fixture: &WorkerFixture, look_only: bool) -> (u32, u32, u32) {
     let warm = WarmMessage {
         object: object("k"),
         version: Some(version(&large())),
@@ -547,7 +549,7 @@ async fn warmed(bed: &Bed, look_only: bool) -> (u32, u32, u32) {
         look_only,
         listed_bytes: None,
     };
-    match &bed.ask(WorkerRequest::Warm(warm)).await.messages[..] {
+    match &fixture.ask(WorkerRequest::Warm(warm)).await.messages[..] {
         [Message::Warmed(WarmPagesReply { held_bytes, loaded_bytes, missing_bytes, .. })] => {
             (*held_bytes, *loaded_bytes, *missing_bytes)
         }
@@ -556,7 +558,7 @@ async fn warmed(bed: &Bed, look_only: bool) -> (u32, u32, u32) {
 }
 
 /// Tends block 0, and returns how many bytes of it are said to be in memory.
-async fn tended(bed: &Bed, act: TendAct) -> u32 {
+async fn tended(fixture: &WorkerFixture, act: TendAct) -> u32 {
     let tend = TendMessage {
         object: object("k"),
         version: version(&large()),
@@ -565,7 +567,7 @@ async fn tended(bed: &Bed, act: TendAct) -> u32 {
         blocks: 1,
         act,
     };
-    match &bed.ask(WorkerRequest::Tend(tend)).await.messages[..] {
+    match &fixture.ask(WorkerRequest::Tend(tend)).await.messages[..] {
         [Message::Tended(tended)] => tended.blocks.iter().map(|block| block.memory_bytes).sum(),
         other => panic!("not tended: {other:?}"),
     }

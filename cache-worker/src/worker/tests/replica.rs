@@ -2,7 +2,7 @@
 //! nothing.
 #![allow(clippy::single_range_in_vec_init)]
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 use verbs3_settings::TimePeriod;
 
-use super::bed::{
-    BLOCK, Bed, Got, PAGE, coordinated, map, modes, object, read, read_from, version,
+use super::holding_store::Stored;
+use super::worker_fixture::{
+    BLOCK, Got, PAGE, WorkerFixture, coordinated, first_activation, map, modes, object, read,
+    read_from, version,
 };
-use super::store::Stored;
-use crate::coordination::MapActivation;
 use crate::metrics::{CountedRefusal, OwnerResult, PageDirection};
 
 const SILENCE: Duration = Duration::from_millis(250);
@@ -36,7 +36,7 @@ fn id(name: &str) -> WorkerId {
 
 /// A worker `r` beside the owner of every slot, `o`.
 struct Replica {
-    bed: Bed,
+    fixture: WorkerFixture,
     landings: Arena,
 }
 
@@ -49,40 +49,28 @@ impl Replica {
 
     /// It knows no map.
     fn alone(owner: Arc<dyn CallService>, mode: InProcessMode) -> Self {
-        let (bed, landings) = (Bed::with(InProcessMode::Share, 32, coordinated(|_| ())), map(16));
+        let (fixture, landings) =
+            (WorkerFixture::with(InProcessMode::Share, 32, coordinated(|_| ())), map(16));
         let settings =
             NeighbourSettings { silence_max: TimePeriod(SILENCE), ..NeighbourSettings::default() };
         let neighbours = NeighbourClient::new(settings, BlockGeometry::DEFAULT, landings.clone());
         let peer = TransportPeer::for_local_connection(InProcess::open_connection(owner, mode));
         neighbours.adopt_peers(&HashMap::from([(id("o"), Arc::new(peer))]));
-        bed.worker.set_neighbours(neighbours);
-        Self { bed, landings }
+        fixture.worker.set_neighbours(neighbours);
+        Self { fixture, landings }
     }
 
     /// All slots are this one's from here on.
     fn activate(&self, owner: &str, epoch: u64) {
         let map =
             PlacementMap::new(Epoch(epoch), vec![PlacementMember::new(id(owner), 1.0)], 1).unwrap();
-        let (me, handed_over) = (id("r"), HashSet::new());
-        let (former, open_writes, resumes) = (None, Vec::new(), None);
-        let (uncertain, restarted) = (Duration::ZERO, false);
-        let activation = MapActivation {
-            map: &map,
-            me: &me,
-            former,
-            handed_over,
-            open_writes,
-            resumes,
-            uncertain,
-            restarted,
-        };
-        self.bed.worker.activate_map(activation);
+        self.fixture.worker.activate_map(first_activation(&map, &id("r")));
     }
 
     async fn read(&self, stored: &Stored, block: u32, pages: std::ops::Range<u64>) -> Got {
         let range = (pages.start * PAGE) as u32..(pages.end * PAGE) as u32;
         let read = ReadMessage { ahead_bytes: 1 << 20, ..read("k", stored, block, range) };
-        self.bed.ask(read_from(ReadSource::Replica, read)).await
+        self.fixture.ask(read_from(ReadSource::Replica, read)).await
     }
 
     /// Reads whole blocks of pages and holds them against what is stored.
@@ -104,11 +92,11 @@ impl Replica {
 
     async fn ends_well(self) {
         assert_eq!(
-            (self.bed.store.asked(), self.bed.store.body_bytes()),
+            (self.fixture.store.asked(), self.fixture.store.body_bytes()),
             ((0, 0), 0),
             "a replica asked the ufs"
         );
-        self.bed.assert_nothing_leaked().await;
+        self.fixture.assert_nothing_leaked().await;
         assert_eq!(self.landings.arena_usage().asked_bytes, 0, "landings that were not returned");
     }
 }
@@ -117,12 +105,12 @@ impl Replica {
 async fn pages_come_from_the_owner_once_and_never_from_the_ufs() {
     for mode in modes() {
         let stored = Stored::new(1, 2 * BLOCK);
-        let owner = Bed::holding(&stored, &[0..16]).await;
+        let owner = WorkerFixture::holding(&stored, &[0..16]).await;
         let asked = owner.store.asked();
         let replica = Replica::of(owner.worker.clone(), mode);
-        replica.bed.store.put("k", stored.clone());
+        replica.fixture.store.put("k", stored.clone());
         replica.gives(&stored, 1, 3..5).await;
-        let metrics = &replica.bed.worker.metrics;
+        let metrics = &replica.fixture.worker.metrics;
         assert_eq!(
             (metrics.owner_asked[OwnerResult::All].get(), metrics.owner_bytes.get()),
             (1, 2 * PAGE),
@@ -143,29 +131,29 @@ async fn pages_come_from_the_owner_once_and_never_from_the_ufs() {
 #[tokio::test]
 async fn many_readers_at_once_ask_the_owner_once() {
     let stored = Stored::new(2, 2 * BLOCK);
-    let owner = Bed::holding(&stored, &[0..16]).await;
+    let owner = WorkerFixture::holding(&stored, &[0..16]).await;
     let replica =
         Replica::of(owner.worker.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
     let reads = (0..20).map(|_| replica.gives(&stored, 1, 0..16));
     futures::future::join_all(reads).await;
-    assert_eq!(replica.bed.worker.metrics.owner_bytes.get(), 16 * PAGE);
+    assert_eq!(replica.fixture.worker.metrics.owner_bytes.get(), 16 * PAGE);
     replica.ends_well().await;
 }
 
 #[tokio::test]
 async fn what_the_owner_lacks_is_refused_and_what_it_has_is_kept() {
     let stored = Stored::new(3, 2 * BLOCK);
-    let owner = Bed::holding(&stored, &[0..2, 8..16]).await;
+    let owner = WorkerFixture::holding(&stored, &[0..2, 8..16]).await;
     let asked = owner.store.asked();
     let replica = Replica::of(owner.worker.clone(), InProcessMode::Share);
-    replica.bed.store.put("k", stored.clone());
+    replica.fixture.store.put("k", stored.clone());
     let got = replica.read(&stored, 1, 0..16).await;
     assert_eq!(got.refused(), Some(&RefusalKind::NotHeld));
     assert!(
         got.bytes == stored.content(BLOCK..BLOCK + got.bytes.len() as u64),
         "wrong bytes before the refusal"
     );
-    let metrics = &replica.bed.worker.metrics;
+    let metrics = &replica.fixture.worker.metrics;
     assert_eq!(
         (metrics.owner_asked[OwnerResult::Some].get(), metrics.owner_bytes.get()),
         (1, 10 * PAGE)
@@ -181,7 +169,7 @@ async fn what_the_owner_lacks_is_refused_and_what_it_has_is_kept() {
         (1, 2, asked)
     );
     // What is refused is read at the owner, and is no heat here.
-    let told = replica.bed.worker.block_rates(Duration::from_secs(1), 1, 10);
+    let told = replica.fixture.worker.block_rates(Duration::from_secs(1), 1, 10);
     assert!(told.iter().all(|rate| rate.bytes_per_second <= 24 * PAGE), "{told:?}");
     replica.ends_well().await;
 }
@@ -209,9 +197,9 @@ async fn a_warmed_replica_asks_no_ufs_while_the_owner_is_silent() {
     let stored = Stored::new(14, 2 * BLOCK);
     let replica =
         Replica::of(Arc::new(Stopped), InProcessMode::Copy(InProcessFaults::without_faults()));
-    replica.bed.store.put("k", stored.clone());
-    replica.bed.worker.hold_lease(|| (Duration::from_secs(60), Duration::from_secs(60)));
-    let got = replica.bed.ask(WorkerRequest::Warm(warm(&stored))).await;
+    replica.fixture.store.put("k", stored.clone());
+    replica.fixture.worker.hold_lease(|| (Duration::from_secs(60), Duration::from_secs(60)));
+    let got = replica.fixture.ask(WorkerRequest::Warm(warm(&stored))).await;
     assert_eq!(got.refused(), Some(&RefusalKind::Busy), "{got:?}");
     replica.ends_well().await;
 }
@@ -219,19 +207,19 @@ async fn a_warmed_replica_asks_no_ufs_while_the_owner_is_silent() {
 #[tokio::test]
 async fn a_warmed_replica_takes_pages_of_the_owner_and_fills_the_rest() {
     let stored = Stored::new(13, 2 * BLOCK);
-    let owner = Bed::holding(&stored, &[0..4]).await;
+    let owner = WorkerFixture::holding(&stored, &[0..4]).await;
     let replica =
         Replica::of(owner.worker.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
-    replica.bed.store.put("k", stored.clone());
-    replica.bed.worker.hold_lease(|| (Duration::from_secs(60), Duration::from_secs(60)));
-    let got = replica.bed.ask(WorkerRequest::Warm(warm(&stored))).await;
+    replica.fixture.store.put("k", stored.clone());
+    replica.fixture.worker.hold_lease(|| (Duration::from_secs(60), Duration::from_secs(60)));
+    let got = replica.fixture.ask(WorkerRequest::Warm(warm(&stored))).await;
     let Some(Message::Warmed(warmed)) = got.messages.last() else { panic!("{got:?}") };
     assert_eq!(
         (u64::from(warmed.held_bytes), u64::from(warmed.loaded_bytes)),
         (4 * PAGE, 12 * PAGE)
     );
     assert_eq!(
-        (replica.bed.store.body_bytes(), replica.bed.worker.metrics.owner_bytes.get()),
+        (replica.fixture.store.body_bytes(), replica.fixture.worker.metrics.owner_bytes.get()),
         (12 * PAGE, 4 * PAGE)
     );
     assert_eq!(replica.gives(&stored, 1, 0..16).await, CacheVerdict::Hit);
@@ -240,7 +228,7 @@ async fn a_warmed_replica_takes_pages_of_the_owner_and_fills_the_rest() {
 #[tokio::test]
 async fn bytes_of_another_version_are_never_given() {
     let (before, now) = (Stored::new(4, 2 * BLOCK), Stored::new(5, 2 * BLOCK));
-    let owner = Bed::holding(&before, &[0..16]).await;
+    let owner = WorkerFixture::holding(&before, &[0..16]).await;
     let replica = Replica::of(owner.worker.clone(), InProcessMode::Share);
     replica.gives(&before, 1, 0..16).await;
     // It is overwritten: the owner has heard nothing of it yet, then holds the new one.
@@ -258,29 +246,29 @@ async fn a_reader_that_may_fill_does_so_beside_a_replicas_question() {
     let stored = Stored::new(6, 2 * BLOCK);
     let replica =
         Replica::of(Arc::new(Stopped), InProcessMode::Copy(InProcessFaults::without_faults()));
-    replica.bed.store.put("k", stored.clone());
+    replica.fixture.store.put("k", stored.clone());
     let whole = read("k", &stored, 1, 0..BLOCK as u32);
     let (refused, filled) = tokio::join!(
-        replica.bed.ask(read_from(ReadSource::Replica, whole.clone())),
+        replica.fixture.ask(read_from(ReadSource::Replica, whole.clone())),
         // It begins while the owner is waited for.
         async {
             tokio::task::yield_now().await;
-            replica.bed.read(whole.clone()).await
+            replica.fixture.read(whole.clone()).await
         }
     );
     assert_eq!(refused.refused(), Some(&RefusalKind::NotHeld));
     assert!(filled.refused().is_none() && filled.bytes == stored.content(BLOCK..2 * BLOCK));
-    assert_eq!(replica.bed.store.body_bytes(), BLOCK);
+    assert_eq!(replica.fixture.store.body_bytes(), BLOCK);
 }
 
 #[tokio::test]
 async fn by_its_own_map_the_owner_it_fills_as_ever() {
     let stored = Stored::new(7, 2 * BLOCK);
     let replica = Replica::of(Arc::new(Stopped), InProcessMode::Share);
-    replica.bed.store.put("k", stored.clone());
+    replica.fixture.store.put("k", stored.clone());
     replica.activate("r", 2);
     replica.gives(&stored, 1, 0..16).await;
-    assert_eq!(replica.bed.store.body_bytes(), BLOCK);
+    assert_eq!(replica.fixture.store.body_bytes(), BLOCK);
     // Given away again, it is there still.
     replica.activate("o", 3);
     assert_eq!(replica.gives(&stored, 1, 0..16).await, CacheVerdict::Hit);
@@ -290,7 +278,7 @@ async fn by_its_own_map_the_owner_it_fills_as_ever() {
 async fn without_a_map_or_a_way_to_the_owner_a_replica_asks_nobody() {
     let stored = Stored::new(8, 2 * BLOCK);
     let replica = Replica::alone(Arc::new(Stopped), InProcessMode::Share);
-    replica.bed.store.put("k", stored.clone());
+    replica.fixture.store.put("k", stored.clone());
     assert_eq!(replica.read(&stored, 1, 0..1).await.refused(), Some(&RefusalKind::NotHeld));
     replica.activate("elsewhere", 2);
     assert_eq!(replica.read(&stored, 1, 0..1).await.refused(), Some(&RefusalKind::NotHeld));
@@ -320,7 +308,7 @@ async fn a_stopped_owner_delays_some_reads_and_is_then_left_alone() {
         );
     }
     assert!(began.elapsed() < 4 * SILENCE, "{:?}", began.elapsed());
-    assert_eq!(replica.bed.worker.metrics.owner_asked[OwnerResult::Failed].get(), 16);
+    assert_eq!(replica.fixture.worker.metrics.owner_asked[OwnerResult::Failed].get(), 16);
     replica.ends_well().await;
 }
 
@@ -353,27 +341,27 @@ async fn a_page_that_is_not_what_its_checksum_says_is_not_given() {
         got.bytes == stored.content(BLOCK..BLOCK + got.bytes.len() as u64)
             && got.bytes.len() as u64 <= 5 * PAGE
     );
-    assert_eq!(replica.bed.worker.metrics.owner_bytes.get(), 5 * PAGE);
+    assert_eq!(replica.fixture.worker.metrics.owner_bytes.get(), 5 * PAGE);
     replica.ends_well().await;
 }
 
 #[tokio::test]
 async fn what_is_served_most_is_told_but_for_small_first_blocks() {
-    let bed = Bed::new(InProcessMode::Share);
+    let fixture = WorkerFixture::new(InProcessMode::Share);
     let (large, small) = (Stored::new(11, 2 * BLOCK), Stored::new(12, PAGE - 1));
-    bed.store.put("large", large.clone());
-    bed.store.put("small", small.clone());
+    fixture.store.put("large", large.clone());
+    fixture.store.put("small", small.clone());
     for _ in 0..8 {
-        bed.read(read("small", &small, 0, 0..small.bytes as u32)).await;
+        fixture.read(read("small", &small, 0, 0..small.bytes as u32)).await;
     }
     for block in [0, 1, 1] {
-        bed.read(read("large", &large, block, 0..BLOCK as u32)).await;
+        fixture.read(read("large", &large, block, 0..BLOCK as u32)).await;
     }
-    let told = bed.worker.block_rates(Duration::from_secs(2), 1, 10);
+    let told = fixture.worker.block_rates(Duration::from_secs(2), 1, 10);
     let told: Vec<_> = told
         .iter()
         .map(|rate| (rate.object.key.as_str(), rate.block.0, rate.bytes_per_second))
         .collect();
     assert_eq!(told, [("large", 1, BLOCK), ("large", 0, BLOCK / 2)]);
-    assert_eq!(bed.worker.block_rates(Duration::from_secs(2), 1, 10), [], "and once");
+    assert_eq!(fixture.worker.block_rates(Duration::from_secs(2), 1, 10), [], "and once");
 }

@@ -1,17 +1,18 @@
 //! A worker, its store, its clock, and a gateway's side of the conversation.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use verbs3_protocol::{
     AnnounceMessage, BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict,
     ContentVersion, Epoch, ForgetMessage, GoneVersion, HomeAcknowledgement, LeaseHolder,
     ListedAttributes, ListedEntry, ListingMessage, ObjectKey, ObjectVolume, OpenMessage,
-    OpenObjectReply, ReadMessage, ReadSource, RefusalKind, ReportMessage, TenantTag,
-    WorkerReply as Message, WorkerRequest, WriteId, WriteLeaseState, WriteOutcome,
+    OpenObjectReply, PlacementMap, ReadMessage, ReadSource, RefusalKind, ReportMessage, TenantTag,
+    WorkerId, WorkerReply as Message, WorkerRequest, WriteId, WriteLeaseState, WriteOutcome,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
@@ -20,8 +21,9 @@ use verbs3_rdma::transport::{CallEvent, OutgoingCall, PeerConnection, TransportE
 use verbs3_settings::ByteSize;
 use verbs3_ufs::{Ufs, UfsSettings};
 
-use super::store::{Store, Stored};
+use super::holding_store::{HoldingStore, Stored};
 use crate::clock::{ManualWorkerClock, WorkerClock};
+use crate::coordination::MapActivation;
 use crate::disk::DiskFolderSettings;
 use crate::settings::WorkerSettings;
 use crate::worker::{CacheWorker, WorkerAskers, WorkerComponents};
@@ -30,9 +32,9 @@ pub(super) const PAGE: u64 = 256 << 10;
 pub(super) const BLOCK: u64 = 4 << 20;
 pub(super) const ANY_AGE: u64 = u64::MAX;
 
-pub(super) struct Bed {
+pub(super) struct WorkerFixture {
     pub(super) worker: Arc<CacheWorker>,
-    pub(super) store: Arc<Store>,
+    pub(super) store: Arc<HoldingStore>,
     pub(super) clock: Arc<ManualWorkerClock>,
     pub(super) arena: Arena,
     landings: Arena,
@@ -159,9 +161,23 @@ pub(super) fn read_from(from: ReadSource, read: ReadMessage) -> WorkerRequest {
 
 pub(super) const WRITE: WriteId = WriteId { gateway: 1, sequence: 1 };
 
-/// What a bed's worker is started with.
+/// A map that nothing went before.
+pub(super) fn first_activation<'a>(map: &'a PlacementMap, me: &'a WorkerId) -> MapActivation<'a> {
+    MapActivation {
+        map,
+        me,
+        former: None,
+        handed_over: HashSet::new(),
+        open_writes: Vec::new(),
+        resumes: None,
+        uncertain: Duration::ZERO,
+        restarted: false,
+    }
+}
+
+/// What a fixture's worker is started with.
 #[derive(Clone, Default)]
-pub(super) struct BedWorker {
+pub(super) struct WorkerSetup {
     pub(super) settings: WorkerSettings,
     pub(super) askers: WorkerAskers,
     /// Requests that the store's client sends at once; `None`: its default.
@@ -169,24 +185,24 @@ pub(super) struct BedWorker {
 }
 
 /// The default settings but for these; it answers any asker.
-pub(super) fn with_settings(change: impl FnOnce(&mut WorkerSettings)) -> BedWorker {
-    let mut worker = BedWorker::default();
+pub(super) fn with_settings(change: impl FnOnce(&mut WorkerSettings)) -> WorkerSetup {
+    let mut worker = WorkerSetup::default();
     change(&mut worker.settings);
     worker
 }
 
 /// The default settings, with pages cut into parts of so many KiB.
-pub(super) fn with_parts(kibibytes: u64) -> BedWorker {
+pub(super) fn with_parts(kibibytes: u64) -> WorkerSetup {
     with_settings(|settings| settings.fill.part = ByteSize(kibibytes << 10))
 }
 
 /// The default settings but for these, of a worker that follows coordinators.
-pub(super) fn coordinated(change: impl FnOnce(&mut WorkerSettings)) -> BedWorker {
-    BedWorker { askers: WorkerAskers::Coordinated, ..with_settings(change) }
+pub(super) fn coordinated(change: impl FnOnce(&mut WorkerSettings)) -> WorkerSetup {
+    WorkerSetup { askers: WorkerAskers::Coordinated, ..with_settings(change) }
 }
 
 /// The same of a worker with a disk tier of one folder.
-pub(super) fn with_disk(folder: &Path, mebibytes: u64) -> BedWorker {
+pub(super) fn with_disk(folder: &Path, mebibytes: u64) -> WorkerSetup {
     with_settings(|settings| settings.disk.folders.push(disk_folder(folder, "tier", mebibytes)))
 }
 
@@ -194,21 +210,21 @@ pub(super) fn disk_folder(parent: &Path, name: &str, mebibytes: u64) -> DiskFold
     DiskFolderSettings { path: parent.join(name), capacity: ByteSize::from_mib(mebibytes) }
 }
 
-impl Bed {
+impl WorkerFixture {
     pub(super) fn new(mode: InProcessMode) -> Self {
-        Self::with(mode, 32, BedWorker::default())
+        Self::with(mode, 32, WorkerSetup::default())
     }
 
-    pub(super) fn with(mode: InProcessMode, mebibytes: usize, worker: BedWorker) -> Self {
-        Self::before(Arc::new(Store::default()), mode, mebibytes, worker)
+    pub(super) fn with(mode: InProcessMode, mebibytes: usize, worker: WorkerSetup) -> Self {
+        Self::before(Arc::new(HoldingStore::default()), mode, mebibytes, worker)
     }
 
     /// A worker in front of a store that was there before it.
     pub(super) fn before(
-        store: Arc<Store>,
+        store: Arc<HoldingStore>,
         mode: InProcessMode,
         mebibytes: usize,
-        worker: BedWorker,
+        worker: WorkerSetup,
     ) -> Self {
         let (clock, arena) = (Arc::new(ManualWorkerClock::default()), map(mebibytes));
         let mut settings = UfsSettings::with_name("main");
@@ -234,13 +250,14 @@ impl Bed {
 
     /// With these pages of block 1 of "k" in memory.
     pub(super) async fn holding(stored: &Stored, pages: &[Range<u64>]) -> Self {
-        let bed = Self::new(InProcessMode::Share);
-        bed.store.put("k", stored.clone());
+        let fixture = Self::new(InProcessMode::Share);
+        fixture.store.put("k", stored.clone());
         for pages in pages {
-            bed.read(read("k", stored, 1, (pages.start * PAGE) as u32..(pages.end * PAGE) as u32))
+            fixture
+                .read(read("k", stored, 1, (pages.start * PAGE) as u32..(pages.end * PAGE) as u32))
                 .await;
         }
-        bed
+        fixture
     }
 
     pub(super) fn clock_now(&self) -> crate::clock::WorkerInstant {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueEnum};
-use verbs3_rdma::bench::TransferDirection;
+use verbs3_fabric_bench::TransferDirection;
 use verbs3_rdma::settings::FeatureSwitch;
 use verbs3_rdma::transport::TransportKind;
 

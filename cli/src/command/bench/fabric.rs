@@ -1,7 +1,7 @@
 //! `verbs3 bench fabric`: what the network between two hosts gives, over each transport that works
 //! there.
 //!
-//! Owns the order of measurements. `verbs3_rdma::bench` measures; `figures`, `plot` and `record`
+//! Owns the order of measurements. `verbs3_fabric_bench` measures; `figures`, `plot` and `record`
 //! show.
 
 use std::io::IsTerminal;
@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use verbs3_config::{ConfigLayers, EnvironmentLayer};
-use verbs3_loadtest::units;
-use verbs3_rdma::bench::{
+use verbs3_fabric_bench::{
     BenchError, BenchHost, BenchRequester, DialOptions, ECHO_BYTES_MAX, HostOptions,
     TransferDirection, TransferLoad,
 };
+use verbs3_loadtest::units;
 use verbs3_rdma::calls::{CallOptions, HandshakeSecret};
 use verbs3_rdma::tcp::TcpOptions;
 use verbs3_rdma::transport::TransportKind;

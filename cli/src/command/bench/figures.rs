@@ -120,7 +120,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::time::Duration;
-    use verbs3_rdma::bench::{BandwidthResult, LeftOut, LeftOutCause, TransferCost};
+    use verbs3_fabric_bench::{BandwidthResult, LeftOut, LeftOutCause, TransferCost};
     use verbs3_rdma::transport::TransportKind;
 
     pub fn record() -> FabricRecord {

@@ -136,7 +136,7 @@ mod tests {
     use super::super::record::FabricRow;
     use super::*;
     use std::time::Duration;
-    use verbs3_rdma::bench::{BandwidthResult, TransferCost};
+    use verbs3_fabric_bench::{BandwidthResult, TransferCost};
 
     #[test]
     fn a_picture_has_a_line_for_each_way_and_is_well_formed() {

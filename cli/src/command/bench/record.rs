@@ -2,7 +2,7 @@
 //! Owns their JSON.
 
 use serde_json::{Value, json};
-use verbs3_rdma::bench::{BandwidthResult, LeftOut, RoundTrips, TransferCost, TransferDirection};
+use verbs3_fabric_bench::{BandwidthResult, LeftOut, RoundTrips, TransferCost, TransferDirection};
 
 /// All figures of one size over one way. One entry for each round.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use verbs3_config::RootSettings;
-use verbs3_rdma::doctor::{FindingSeverity, HostDescription, HostFinding};
+use verbs3_doctor::{FindingSeverity, HostDescription, HostFinding};
 
 use super::remote_report::{RemoteRail, fetch_report};
 use super::{DoctorReport, explain_error, json, peer};

@@ -2,7 +2,7 @@
 //! are added, never changed.
 
 use serde_json::{Value, json};
-use verbs3_rdma::doctor::{
+use verbs3_doctor::{
     ConnectOutcome, DeviceDescription, GidKind, HostDescription, HostFinding, HostRailView,
     PeerProbe, usable_rails, worst_severity,
 };
@@ -54,7 +54,7 @@ fn device_json(host: &HostDescription, device: &DeviceDescription) -> Value {
 
 fn port_json(host: &HostDescription, rail: HostRailView<'_>) -> Value {
     let port = rail.port;
-    let gid = |gid: &verbs3_rdma::doctor::GidTableEntry| {
+    let gid = |gid: &verbs3_doctor::GidTableEntry| {
         let kind = match gid.kind {
             GidKind::RoceV2 => "roce_v2",
             GidKind::InfiniBandOrRoceV1 if rail.is_roce() => "roce_v1",

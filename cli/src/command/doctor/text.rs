@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use verbs3_rdma::doctor::{FindingSeverity, worst_severity};
+use verbs3_doctor::{FindingSeverity, worst_severity};
 
 use super::DoctorReport;
 

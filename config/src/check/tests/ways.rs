@@ -5,9 +5,11 @@ use super::*;
 #[test]
 fn rails_are_devices_network_devices_or_addresses_each_once() {
     let rails = |list: &str| findings(&format!("{GOOD}[verbs]\nrails = {list}\n"), BOTH);
-    for good in
-        [r#"["auto"]"#, r#"["mlx5_0", "mlx5_1:2", "ib0", "bond0.100", "10.0.0.1", "fd00::1"]"#]
-    {
+    for good in [
+        r#"["auto"]"#,
+        r#"["mlx5_0", "mlx5_1:2", "ib0", "bond0.100", "10.0.0.1", "fd00::1"]"#,
+        r#"["10.2.0.0/16", "fd00:1::/64", "ib0"]"#,
+    ] {
         assert_eq!(rails(good), [""; 0], "{good}");
     }
     let wrong = [
@@ -19,10 +21,34 @@ fn rails_are_devices_network_devices_or_addresses_each_once() {
         (r#"["../etc"]"#, "verbs.rails[0]: \"../etc\" is neither"),
         (r#"[""]"#, "verbs.rails[0]: \"\" is neither"),
         (r#"["0.0.0.0"]"#, "verbs.rails[0]: \"0.0.0.0\" is no address of one host"),
+        (r#"["10.2.0.0/33"]"#, "verbs.rails[0]: \"10.2.0.0/33\" is no subnet"),
+        (r#"["auto", "10.2.0.0/16"]"#, "verbs.rails[0]: \"auto\" stands alone"),
     ];
     for (list, message) in wrong {
         let found = rails(list);
         assert!(found.len() == 1 && found[0].contains(message), "{list}: {found:?}");
+    }
+}
+
+#[test]
+fn exceptions_belong_to_a_rule() {
+    let except = |rails: &str, except: &str| {
+        findings(&format!("{GOOD}[verbs]\nrails = {rails}\nrails_except = {except}\n"), BOTH)
+    };
+    let (auto, subnet) = (r#"["auto"]"#, r#"["10.0.0.0/8", "ib7"]"#);
+    for good in [r#"["mlx5_2", "eth0", "10.9.0.0/16"]"#, r#"["mlx5_0:2", "10.9.0.7"]"#] {
+        assert_eq!(except(auto, good), [""; 0], "{good}");
+        assert_eq!(except(subnet, good), [""; 0], "{good}");
+    }
+    let wrong = [
+        (r#"["ib0"]"#, r#"["ib1"]"#, "verbs.rails_except: leaves nothing out"),
+        (auto, r#"["auto"]"#, "verbs.rails_except[0]: \"auto\" would leave out every rail"),
+        (auto, r#"["10.9.0.0/0"]"#, "verbs.rails_except[0]: \"10.9.0.0/0\" is no subnet"),
+        (subnet, r#"["ib7"]"#, "verbs.rails_except[0]: \"ib7\" stands in verbs.rails, too"),
+    ];
+    for (rails, left_out, message) in wrong {
+        let found = except(rails, left_out);
+        assert!(found.len() == 1 && found[0].contains(message), "{left_out}: {found:?}");
     }
 }
 

@@ -15,11 +15,11 @@ use s3s::dto::{
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 /// Hook that receives a store's request and its key.
-pub type Meanwhile = Box<dyn FnMut(&Store, &str, &str) + Send>;
+pub type Meanwhile = Box<dyn FnMut(&CountingStore, &str, &str) + Send>;
 
 /// Store of objects whose bytes follow from their names.
 #[derive(Default)]
-pub struct Store {
+pub struct CountingStore {
     pub objects: Mutex<BTreeMap<String, u64>>,
     /// Text of some objects.
     pub texts: Mutex<BTreeMap<String, String>>,
@@ -46,7 +46,7 @@ pub struct Store {
     pub meanwhile: Mutex<Option<Meanwhile>>,
 }
 
-impl Store {
+impl CountingStore {
     pub fn content(&self, key: &str) -> Option<Vec<u8>> {
         if let Some(text) = self.texts.lock().get(key) {
             return Some(text.clone().into_bytes());
@@ -98,7 +98,7 @@ fn error(code: S3ErrorCode, status: u16) -> S3Error {
 }
 
 #[async_trait]
-impl S3 for Store {
+impl S3 for CountingStore {
     async fn get_object(
         &self,
         req: S3Request<GetObjectInput>,

@@ -11,29 +11,32 @@ use verbs3_preload::api::{JobState, PreloadJobSpec, PreloadPhase};
 use verbs3_preload::{JobStore, JobStoreError, MemoryJobs};
 use verbs3_settings::TimePeriod;
 
-use crate::bed::{Bed, below, over, run};
+use crate::preload_fixture::{PreloadFixture, below, over, run};
 
 #[tokio::test]
 async fn a_job_that_is_cut_off_goes_on_and_ends_as_if_it_had_not_been() {
-    let bed = Bed::new(3);
-    let bytes = bed.put_some(60);
+    let fixture = PreloadFixture::new(3);
+    let bytes = fixture.put_some(60);
     let store = Arc::new(MemoryJobs::default());
     let spec = PreloadJobSpec { id: Some("job".into()), ..below("") };
     // Each engine gets some way, and is ended in the middle of a page.
     for part in 1..6 {
-        bed.store.stalls_after.store(bed.store.gets.load(Ordering::SeqCst) + 11, Ordering::SeqCst);
-        let (engine, running) = bed.engine(store.clone()).await;
+        fixture
+            .store
+            .stalls_after
+            .store(fixture.store.gets.load(Ordering::SeqCst) + 11, Ordering::SeqCst);
+        let (engine, running) = fixture.engine(store.clone()).await;
         engine.create_job(spec.clone()).await.unwrap();
-        let stuck = bed.store.stalls_after.load(Ordering::SeqCst);
-        while bed.store.gets.load(Ordering::SeqCst) <= stuck {
+        let stuck = fixture.store.stalls_after.load(Ordering::SeqCst);
+        while fixture.store.gets.load(Ordering::SeqCst) <= stuck {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         engine.request_stop();
         running.await.unwrap();
         assert_eq!(engine.jobs_page(None, None, 1).jobs[0].state, JobState::Running, "part {part}");
     }
-    bed.store.stalls_after.store(0, Ordering::SeqCst);
-    let (engine, _running) = bed.engine(store.clone()).await;
+    fixture.store.stalls_after.store(0, Ordering::SeqCst);
+    let (engine, _running) = fixture.engine(store.clone()).await;
     let view = over(&engine, "job").await;
     assert_eq!((view.state, view.resumed), (JobState::Done, 5));
     assert_eq!(
@@ -42,49 +45,49 @@ async fn a_job_that_is_cut_off_goes_on_and_ends_as_if_it_had_not_been() {
     );
     assert_eq!(view.counters.bytes_loaded + view.counters.bytes_held, bytes);
     assert_eq!(view.counters.bytes_checked, bytes);
-    assert_eq!(bed.store.body_bytes(), bytes, "amplification of the store's bytes");
-    bed.assert_hot().await;
+    assert_eq!(fixture.store.body_bytes(), bytes, "amplification of the store's bytes");
+    fixture.assert_hot().await;
 }
 
 #[tokio::test]
 async fn a_job_that_is_over_is_not_run_again() {
-    let bed = Bed::new(1);
-    bed.put_some(9);
+    let fixture = PreloadFixture::new(1);
+    fixture.put_some(9);
     let store = Arc::new(MemoryJobs::default());
-    let (engine, running) = bed.engine(store.clone()).await;
+    let (engine, running) = fixture.engine(store.clone()).await;
     let before = run(&engine, PreloadJobSpec { id: Some("job".into()), ..below("") }).await;
     engine.request_stop();
     running.await.unwrap();
-    let lists = bed.store.lists.load(Ordering::SeqCst);
-    let (engine, _running) = bed.engine(store).await;
+    let lists = fixture.store.lists.load(Ordering::SeqCst);
+    let (engine, _running) = fixture.engine(store).await;
     let after = engine.jobs_page(None, None, 1).jobs.remove(0);
     assert_eq!(
         (after.state, after.counters, after.ended_ms),
         (before.state, before.counters, before.ended_ms)
     );
-    assert_eq!(bed.store.lists.load(Ordering::SeqCst), lists);
+    assert_eq!(fixture.store.lists.load(Ordering::SeqCst), lists);
 }
 
 #[tokio::test]
 async fn a_worker_that_is_away_for_a_while_is_waited_for() {
-    let bed = Bed::new(2);
-    let bytes = bed.put_some(30);
-    bed.faults[1].refuse_connects(3);
-    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let fixture = PreloadFixture::new(2);
+    let bytes = fixture.put_some(30);
+    fixture.faults[1].refuse_connects(3);
+    let (engine, _running) = fixture.engine(Arc::new(MemoryJobs::default())).await;
     let view = run(&engine, below("")).await;
     assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, bytes));
     assert!(view.counters.retries > 0);
-    bed.assert_hot().await;
+    fixture.assert_hot().await;
 }
 
 #[tokio::test]
 async fn a_worker_that_stays_away_is_named() {
-    let bed = Bed::new(2);
-    bed.put_some(12);
-    bed.faults[0].refuse_connects(u32::MAX);
-    let mut options = bed.options();
+    let fixture = PreloadFixture::new(2);
+    fixture.put_some(12);
+    fixture.faults[0].refuse_connects(u32::MAX);
+    let mut options = fixture.options();
     options.settings.patience = TimePeriod(Duration::from_millis(100));
-    let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    let (engine, _running) = fixture.engine_with(options, Arc::new(MemoryJobs::default())).await;
     let view = run(&engine, below("")).await;
     assert_eq!(view.state, JobState::Incomplete);
     assert!(
@@ -101,17 +104,17 @@ async fn a_worker_that_stays_away_is_named() {
 
 #[tokio::test]
 async fn what_a_worker_loses_in_the_middle_is_loaded_again() {
-    let bed = Bed::new(3);
-    let bytes = bed.put_some(60);
-    bed.store.stalls_after.store(35, Ordering::SeqCst);
-    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let fixture = PreloadFixture::new(3);
+    let bytes = fixture.put_some(60);
+    fixture.store.stalls_after.store(35, Ordering::SeqCst);
+    let (engine, _running) = fixture.engine(Arc::new(MemoryJobs::default())).await;
     engine.create_job(PreloadJobSpec { id: Some("job".into()), ..below("") }).await.unwrap();
-    while bed.store.gets.load(Ordering::SeqCst) <= 35 {
+    while fixture.store.gets.load(Ordering::SeqCst) <= 35 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    bed.restart(0).await;
-    bed.restart(1).await;
-    bed.store.stalls_after.store(0, Ordering::SeqCst);
+    fixture.restart(0).await;
+    fixture.restart(1).await;
+    fixture.store.stalls_after.store(0, Ordering::SeqCst);
     let view = over(&engine, "job").await;
     assert_eq!(view.state, JobState::Done, "{view:?}");
     assert!(view.rounds > 0 && view.rounds < 4, "{} rounds", view.rounds);
@@ -120,29 +123,29 @@ async fn what_a_worker_loses_in_the_middle_is_loaded_again() {
         (60, 60, 60)
     );
     assert_eq!((view.counters.bytes_checked, view.counters.bytes_missing), (bytes, 0));
-    bed.assert_hot().await;
+    fixture.assert_hot().await;
 }
 
 /// Loading it again would only drive out the rest.
 #[tokio::test]
 async fn what_does_not_fit_is_not_loaded_again() {
-    let bed = Bed::with(1, 8 << 20);
-    (0..24).for_each(|number| bed.put(&format!("k{number:02}"), 1 << 20));
-    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let fixture = PreloadFixture::with(1, 8 << 20);
+    (0..24).for_each(|number| fixture.put(&format!("k{number:02}"), 1 << 20));
+    let (engine, _running) = fixture.engine(Arc::new(MemoryJobs::default())).await;
     let view = run(&engine, below("")).await;
     assert_eq!((view.state, view.rounds), (JobState::Incomplete, 0));
     assert!(view.counters.objects_missing > 0, "{:?}", view.counters);
 }
 
 /// Store of jobs that is away for some writes and then belongs to another.
-struct Flaky {
+struct FlakyJobs {
     inner: MemoryJobs,
     /// Results of the next writes.
     errors: Mutex<Vec<JobStoreError>>,
 }
 
 #[async_trait]
-impl JobStore for Flaky {
+impl JobStore for FlakyJobs {
     async fn list_entries(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
         self.inner.list_entries().await
     }
@@ -161,14 +164,14 @@ impl JobStore for Flaky {
 
 #[tokio::test]
 async fn an_absent_store_is_waited_for_and_a_deposed_engine_ends() {
-    let bed = Bed::new(1);
-    bed.put_some(12);
+    let fixture = PreloadFixture::new(1);
+    fixture.put_some(12);
     let away = || JobStoreError::Unavailable("away".into());
-    let store = Arc::new(Flaky {
+    let store = Arc::new(FlakyJobs {
         inner: MemoryJobs::default(),
         errors: Mutex::new(vec![away(), away(), away()]),
     });
-    let (engine, running) = bed.engine(store.clone()).await;
+    let (engine, running) = fixture.engine(store.clone()).await;
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
     *store.errors.lock() = vec![JobStoreError::Deposed("another".into()); 2];
     engine.create_job(PreloadJobSpec { id: Some("later".into()), ..below("") }).await.unwrap();

@@ -17,9 +17,9 @@ use verbs3_preload::{
 };
 use verbs3_settings::ByteSize;
 
-use crate::bed::{Bed, below, over};
+use crate::preload_fixture::{PreloadFixture, below, over};
 
-/// A job as a gateway with the bed's mount passes it on.
+/// A job as a gateway with the fixture's mount passes it on.
 pub fn owned(job: PreloadJobSpec) -> OwnedPreloadJob {
     let judged = judged("train", "bucket", "below/");
     OwnedPreloadJob { job, tenant: None, judged_mounts: vec![judged] }
@@ -37,9 +37,9 @@ fn slow(id: &str) -> PreloadJobSpec {
 }
 
 /// Options under which guests may be as slow as they like, with this many places for them.
-fn options_for_slow(bed: &Bed, guest_places: u32) -> PreloadOptions {
-    bed.put("slow", 3 << 20);
-    let mut options = bed.options();
+fn options_for_slow(fixture: &PreloadFixture, guest_places: u32) -> PreloadOptions {
+    fixture.put("slow", 3 << 20);
+    let mut options = fixture.options();
     options.settings.jobs_running_max = guest_places + 1;
     options.settings.guest_bandwidth_min = ByteSize(1);
     options
@@ -69,9 +69,9 @@ async fn state_of(engine: &PreloadEngine, id: &str) -> JobState {
 
 #[tokio::test]
 async fn an_owner_alone_has_all_guest_places_and_gives_back() {
-    let bed = Bed::new(1);
-    let options = options_for_slow(&bed, 3);
-    let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    let fixture = PreloadFixture::new(1);
+    let options = options_for_slow(&fixture, 3);
+    let (engine, _running) = fixture.engine_with(options, Arc::new(MemoryJobs::default())).await;
     for id in ["a1", "a2", "a3", "a4"] {
         begin(&engine, "a", owned(slow(id))).await;
     }
@@ -113,9 +113,9 @@ async fn an_owner_alone_has_all_guest_places_and_gives_back() {
 
 #[tokio::test]
 async fn identities_of_one_tenant_share_its_places() {
-    let bed = Bed::new(1);
-    let options = options_for_slow(&bed, 3);
-    let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    let fixture = PreloadFixture::new(1);
+    let options = options_for_slow(&fixture, 3);
+    let (engine, _running) = fixture.engine_with(options, Arc::new(MemoryJobs::default())).await;
     let of =
         |tenant: &str, id: &str| OwnedPreloadJob { tenant: Some(tenant.into()), ..owned(slow(id)) };
     for (owner, id) in [("a", "a1"), ("b", "b1"), ("c", "c1")] {
@@ -136,16 +136,16 @@ async fn identities_of_one_tenant_share_its_places() {
 
 #[tokio::test]
 async fn a_job_that_gave_its_place_back_goes_on_from_where_it_was() {
-    let bed = Bed::new(1);
-    (0..28).for_each(|number| bed.put(&format!("many/k{number:02}"), 4096));
-    let mut options = options_for_slow(&bed, 2);
+    let fixture = PreloadFixture::new(1);
+    (0..28).for_each(|number| fixture.put(&format!("many/k{number:02}"), 4096));
+    let mut options = options_for_slow(&fixture, 2);
     options.settings.patience.0 = Duration::from_secs(600);
-    let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    let (engine, _running) = fixture.engine_with(options, Arc::new(MemoryJobs::default())).await;
     begin(&engine, "a", owned(slow("a1"))).await;
     reaches(&engine, "a1", JobState::Running).await;
     // Of four pages, the third one gets stuck at the latest.
-    let gets = bed.store.gets.load(Ordering::SeqCst);
-    bed.store.stalls_after.store(gets + 18, Ordering::SeqCst);
+    let gets = fixture.store.gets.load(Ordering::SeqCst);
+    fixture.store.stalls_after.store(gets + 18, Ordering::SeqCst);
     let many = PreloadJobSpec { id: Some("a2".into()), ..below("many/") };
     begin(&engine, "a", owned(many)).await;
     let mut news = None;
@@ -163,7 +163,7 @@ async fn a_job_that_gave_its_place_back_goes_on_from_where_it_was() {
     // Whole pages are kept, and nothing else.
     let kept = view.counters.objects_loaded;
     assert!((7..28).contains(&kept) && kept % 7 == 0, "{view:?}");
-    bed.store.stalls_after.store(0, Ordering::SeqCst);
+    fixture.store.stalls_after.store(0, Ordering::SeqCst);
     engine.end_job("b1").await.unwrap();
     let view = over(&engine, "a2").await;
     assert_eq!((view.state, view.resumed), (JobState::Done, 0), "{view:?}");
@@ -173,10 +173,10 @@ async fn a_job_that_gave_its_place_back_goes_on_from_where_it_was() {
 
 #[tokio::test]
 async fn a_guests_job_is_not_slower_than_it_may_be() {
-    let bed = Bed::new(1);
-    bed.put("k", 5);
-    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
-    let min = bed.options().settings.guest_bandwidth_min.0;
+    let fixture = PreloadFixture::new(1);
+    fixture.put("k", 5);
+    let (engine, _running) = fixture.engine(Arc::new(MemoryJobs::default())).await;
+    let min = fixture.options().settings.guest_bandwidth_min.0;
     let at = |id: &str, rate| PreloadJobSpec {
         id: Some(id.into()),
         bandwidth_bytes_per_second: Some(rate),
@@ -204,31 +204,31 @@ async fn a_guests_job_is_not_slower_than_it_may_be() {
     }
 }
 
-/// The bed's mount under this name, with another bucket and prefix.
-fn mount(bed: &Bed, name: &str, bucket: &str, prefix: &str) -> PreloadMount {
+/// The fixture's mount under this name, with another bucket and prefix.
+fn mount(fixture: &PreloadFixture, name: &str, bucket: &str, prefix: &str) -> PreloadMount {
     let [name, bucket, prefix] = [name, bucket, prefix].map(str::to_owned);
-    PreloadMount { name, bucket, prefix, ..PreloadMount::clone(&bed.mounts.named["train"]) }
+    PreloadMount { name, bucket, prefix, ..PreloadMount::clone(&fixture.mounts.named["train"]) }
 }
 
 async fn engine_over(
-    bed: &Bed,
+    fixture: &PreloadFixture,
     mounts: PreloadMountTable,
     store: Arc<dyn JobStore>,
 ) -> Arc<PreloadEngine> {
     let metrics = PreloadMetrics::new(&Registry::new()).unwrap();
-    let (tier, mounts) = (bed.tier.clone(), Arc::new(mounts));
-    let opened = PreloadEngine::load_from_store(bed.options(), tier, mounts, store, metrics);
+    let (tier, mounts) = (fixture.tier.clone(), Arc::new(mounts));
+    let opened = PreloadEngine::load_from_store(fixture.options(), tier, mounts, store, metrics);
     opened.await.unwrap()
 }
 
 #[tokio::test]
 async fn what_the_gateway_did_not_judge_is_not_even_listed() {
-    let bed = Bed::new(1);
-    bed.put_some(3);
-    let named = BTreeMap::from([("train".to_owned(), bed.mounts.named["train"].clone())]);
+    let fixture = PreloadFixture::new(1);
+    fixture.put_some(3);
+    let named = BTreeMap::from([("train".to_owned(), fixture.mounts.named["train"].clone())]);
     // To this coordinator, `part` is the bucket of that name.
-    let mounts = PreloadMountTable { named, whole: Some(mount(&bed, "*", "", "")) };
-    let engine = engine_over(&bed, mounts, Arc::new(MemoryJobs::default())).await;
+    let mounts = PreloadMountTable { named, whole: Some(mount(&fixture, "*", "", "")) };
+    let engine = engine_over(&fixture, mounts, Arc::new(MemoryJobs::default())).await;
     let running = tokio::spawn(engine.clone().run());
     let part = |dry_run| PreloadJobSpec {
         prefixes: vec!["s3://train/".into(), "s3://part/".into()],
@@ -263,7 +263,7 @@ async fn what_the_gateway_did_not_judge_is_not_even_listed() {
         }
     }
     assert!(engine.jobs_page(None, None, 100).jobs.is_empty());
-    assert_eq!(bed.store.lists.load(Ordering::SeqCst), 0);
+    assert_eq!(fixture.store.lists.load(Ordering::SeqCst), 0);
     // What both take for the same is counted; an operator's job is judged by nobody.
     let judged_mounts = vec![train(), judged("part", "part", "")];
     let same = OwnedPreloadJob { judged_mounts, ..owned(part(true)) };
@@ -277,18 +277,18 @@ async fn what_the_gateway_did_not_judge_is_not_even_listed() {
 
 #[tokio::test]
 async fn a_coordinator_with_other_mounts_does_not_resume_the_job() {
-    let bed = Bed::new(1);
-    bed.put_some(3);
+    let fixture = PreloadFixture::new(1);
+    fixture.put_some(3);
     let store: Arc<dyn JobStore> = Arc::new(MemoryJobs::default());
-    let here = PreloadMountTable { named: bed.mounts.named.clone(), whole: None };
+    let here = PreloadMountTable { named: fixture.mounts.named.clone(), whole: None };
     // Its leader takes the job in, and dies before the job has begun.
-    let engine = engine_over(&bed, here, store.clone()).await;
+    let engine = engine_over(&fixture, here, store.clone()).await;
     begin(&engine, "a", owned(PreloadJobSpec { id: Some("job".into()), ..below("") })).await;
     let mine = PreloadJobSpec { id: Some("mine".into()), dry_run: true, ..below("") };
     engine.create_job(mine).await.unwrap();
-    let other = Arc::new(mount(&bed, "train", "bucket", ""));
+    let other = Arc::new(mount(&fixture, "train", "bucket", ""));
     let named = BTreeMap::from([("train".to_owned(), other)]);
-    let engine = engine_over(&bed, PreloadMountTable { named, whole: None }, store).await;
+    let engine = engine_over(&fixture, PreloadMountTable { named, whole: None }, store).await;
     let running = tokio::spawn(engine.clone().run());
     let view = over(&engine, "job").await;
     let reason = view.reason.unwrap();

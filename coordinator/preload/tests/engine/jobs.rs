@@ -7,8 +7,8 @@ use std::time::Duration;
 use verbs3_preload::api::{JobState, PreloadByteRange, PreloadFailure, PreloadJobSpec};
 use verbs3_preload::{JobOwner, MemoryJobs, PreloadEngineError, PreloadOptions};
 
-use crate::bed::{Bed, below, over, run};
 use crate::guests::owned;
+use crate::preload_fixture::{PreloadFixture, below, over, run};
 
 fn jobs() -> Arc<MemoryJobs> {
     Arc::new(MemoryJobs::default())
@@ -16,9 +16,9 @@ fn jobs() -> Arc<MemoryJobs> {
 
 #[tokio::test]
 async fn what_is_below_a_prefix_is_loaded_once_and_is_hot() {
-    let bed = Bed::new(3);
-    let bytes = bed.put_some(40);
-    let (engine, running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::new(3);
+    let bytes = fixture.put_some(40);
+    let (engine, running) = fixture.engine(jobs()).await;
     let view = run(&engine, PreloadJobSpec { verify: true, ..below("") }).await;
     assert_eq!((view.state, view.reason), (JobState::Done, None));
     let counters = view.counters;
@@ -28,41 +28,41 @@ async fn what_is_below_a_prefix_is_loaded_once_and_is_hot() {
         (bytes, bytes, bytes)
     );
     assert_eq!((counters.bytes_held, counters.objects_compared, view.failures.count), (0, 40, 0));
-    assert_eq!(bed.store.body_bytes(), bytes, "amplification of the store's bytes");
-    bed.assert_hot().await;
+    assert_eq!(fixture.store.body_bytes(), bytes, "amplification of the store's bytes");
+    fixture.assert_hot().await;
     // The second run finds everything there.
     let again = run(&engine, below("k")).await;
     assert_eq!(
         (again.state, again.counters.bytes_loaded, again.counters.bytes_held),
         (JobState::Done, 0, bytes)
     );
-    assert_eq!(bed.store.body_bytes(), bytes);
+    assert_eq!(fixture.store.body_bytes(), bytes);
     engine.request_stop();
     running.await.unwrap();
-    bed.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn small_objects_cost_one_request_each() {
-    let bed = Bed::new(2);
-    (0..30).for_each(|number| bed.put(&format!("k{number}"), 4096));
-    let (engine, _running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::new(2);
+    (0..30).for_each(|number| fixture.put(&format!("k{number}"), 4096));
+    let (engine, _running) = fixture.engine(jobs()).await;
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
     // This store shows only in a whole GET whether an object has checksums.
-    assert_eq!(bed.store.asked(), (30, 0));
+    assert_eq!(fixture.store.asked(), (30, 0));
     // Each is loaded by a question of its own, but looked for together with others: five pages at
     // two homes.
-    assert_eq!(bed.calls("warm"), 30.0);
-    assert!((1.0..=10.0).contains(&bed.calls("look")), "{}", bed.calls("look"));
+    assert_eq!(fixture.calls("warm"), 30.0);
+    assert!((1.0..=10.0).contains(&fixture.calls("look")), "{}", fixture.calls("look"));
     // The list is fetched twice: to count, and to look for the objects.
-    assert_eq!(bed.store.lists.load(Ordering::SeqCst), 2 * 5);
+    assert_eq!(fixture.store.lists.load(Ordering::SeqCst), 2 * 5);
 }
 
 #[tokio::test]
 async fn replicas_are_loaded_too() {
-    let bed = Bed::new(3);
-    let bytes = bed.put_some(12);
-    let (engine, _running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::new(3);
+    let bytes = fixture.put_some(12);
+    let (engine, _running) = fixture.engine(jobs()).await;
     let view = run(&engine, PreloadJobSpec { replicas: 2, ..below("") }).await;
     assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, 2 * bytes));
     assert_eq!(view.counters.bytes_checked, 2 * bytes);
@@ -70,32 +70,32 @@ async fn replicas_are_loaded_too() {
 
 #[tokio::test]
 async fn of_a_cold_start_with_replicas_the_store_is_read_once() {
-    let bed = Bed::new(3);
-    bed.reach_each_other(16 << 20);
-    (0..8).for_each(|number| bed.put(&format!("k{number}"), 3 << 20));
+    let fixture = PreloadFixture::new(3);
+    fixture.reach_each_other(16 << 20);
+    (0..8).for_each(|number| fixture.put(&format!("k{number}"), 3 << 20));
     let bytes = 8 * (3 << 20);
-    let (engine, _running) = bed.engine(jobs()).await;
+    let (engine, _running) = fixture.engine(jobs()).await;
     let view = run(&engine, PreloadJobSpec { replicas: 2, ..below("") }).await;
     assert_eq!(view.state, JobState::Done, "{view:?}");
-    let sent = bed.store.body_bytes();
+    let sent = fixture.store.body_bytes();
     assert!(sent as f64 <= bytes as f64 * 1.01, "the store sent {sent} bytes, for {bytes} in all");
     let counters = view.counters;
     assert_eq!(
         (counters.bytes_loaded + counters.bytes_held, counters.bytes_checked),
         (2 * bytes, 2 * bytes)
     );
-    bed.assert_hot().await;
+    fixture.assert_hot().await;
 }
 
 #[tokio::test]
 async fn paths_and_a_manifest_name_objects() {
-    let bed = Bed::new(1);
-    bed.put_some(30);
+    let fixture = PreloadFixture::new(1);
+    fixture.put_some(30);
     let mut manifest: Vec<String> =
         (0..20).map(|number| format!("s3://train/k{number:04}")).collect();
     manifest.extend(["".to_owned(), "k0001".to_owned(), "s3://train/missing".to_owned()]);
-    bed.store.texts.lock().insert("below/list".into(), manifest.join("\n"));
-    let (engine, _running) = bed.engine(jobs()).await;
+    fixture.store.texts.lock().insert("below/list".into(), manifest.join("\n"));
+    let (engine, _running) = fixture.engine(jobs()).await;
     let spec = PreloadJobSpec {
         paths: vec!["s3://train/k0025".into(), "s3://train/k0026".into()],
         manifest: Some("s3://train/list".into()),
@@ -109,27 +109,27 @@ async fn paths_and_a_manifest_name_objects() {
     let named: Vec<&str> =
         view.failures.first.iter().map(|failure| failure.path.as_str()).collect();
     assert!(named.contains(&"k0001") && named.contains(&"s3://train/missing"), "{named:?}");
-    let gets = bed.store.gets.load(Ordering::SeqCst);
+    let gets = fixture.store.gets.load(Ordering::SeqCst);
     // The manifest's own object is among the requests.
     assert!(run(&engine, below("k0019")).await.counters.bytes_loaded == 0);
-    assert_eq!(bed.store.gets.load(Ordering::SeqCst), gets);
+    assert_eq!(fixture.store.gets.load(Ordering::SeqCst), gets);
 }
 
 #[tokio::test]
 async fn ranges_attributes_and_dry_runs_load_no_more_than_asked() {
-    let bed = Bed::new(2);
-    bed.put("big", 5 << 20);
-    bed.put("small", 100);
-    let (engine, _running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::new(2);
+    fixture.put("big", 5 << 20);
+    fixture.put("small", 100);
+    let (engine, _running) = fixture.engine(jobs()).await;
     let dry = run(&engine, PreloadJobSpec { dry_run: true, ..below("") }).await;
     assert_eq!(
         (dry.state, dry.counters.objects, dry.counters.bytes),
         (JobState::Done, 2, (5 << 20) + 100)
     );
-    assert_eq!((bed.store.asked(), bed.store.lists.load(Ordering::SeqCst)), ((0, 0), 1));
+    assert_eq!((fixture.store.asked(), fixture.store.lists.load(Ordering::SeqCst)), ((0, 0), 1));
     let attributes = run(&engine, PreloadJobSpec { metadata_only: true, ..below("") }).await;
     assert_eq!((attributes.state, attributes.counters.objects_loaded), (JobState::Done, 2));
-    assert_eq!(bed.store.asked(), (0, 2));
+    assert_eq!(fixture.store.asked(), (0, 2));
     let ranges = vec![
         PreloadByteRange { first: 10, last: Some(20) },
         PreloadByteRange { first: 4 << 20, last: None },
@@ -140,15 +140,15 @@ async fn ranges_attributes_and_dry_runs_load_no_more_than_asked() {
         (some.state, some.counters.bytes, some.counters.bytes_loaded),
         (JobState::Done, wanted, wanted)
     );
-    assert_eq!(bed.store.body_bytes(), wanted);
+    assert_eq!(fixture.store.body_bytes(), wanted);
 }
 
 #[tokio::test]
 async fn what_the_store_does_not_give_is_named_with_the_reason() {
-    let bed = Bed::new(2);
-    bed.put_some(30);
-    bed.store.fails.lock().extend(["below/k0003".to_owned(), "below/k0021".to_owned()]);
-    let (engine, _running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::new(2);
+    fixture.put_some(30);
+    fixture.store.fails.lock().extend(["below/k0003".to_owned(), "below/k0021".to_owned()]);
+    let (engine, _running) = fixture.engine(jobs()).await;
     let view = run(&engine, below("")).await;
     assert_eq!(view.state, JobState::Incomplete);
     assert!(view.reason.unwrap().starts_with("2 objects could not be loaded"));
@@ -165,9 +165,9 @@ async fn what_the_store_does_not_give_is_named_with_the_reason() {
 
 #[tokio::test]
 async fn what_does_not_fit_is_not_said_to_be_there() {
-    let bed = Bed::with(1, 8 << 20);
-    (0..24).for_each(|number| bed.put(&format!("k{number:02}"), 1 << 20));
-    let (engine, _running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::with(1, 8 << 20);
+    (0..24).for_each(|number| fixture.put(&format!("k{number:02}"), 1 << 20));
+    let (engine, _running) = fixture.engine(jobs()).await;
     let view = run(&engine, below("")).await;
     assert_eq!((view.state, view.counters.objects_failed), (JobState::Incomplete, 0));
     assert!(view.counters.objects_missing >= 16, "{:?}", view.counters);
@@ -178,10 +178,10 @@ async fn what_does_not_fit_is_not_said_to_be_there() {
 
 #[tokio::test]
 async fn bytes_that_are_not_those_of_the_checksum_are_found() {
-    let bed = Bed::new(2);
-    bed.put_some(12);
-    bed.store.lies.lock().insert("below/k0002".into());
-    let (engine, _running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::new(2);
+    fixture.put_some(12);
+    fixture.store.lies.lock().insert("below/k0002".into());
+    let (engine, _running) = fixture.engine(jobs()).await;
     let view = run(&engine, PreloadJobSpec { verify: true, ..below("") }).await;
     assert_eq!((view.state, view.counters.objects_missing), (JobState::Incomplete, 1));
     assert_eq!(view.failures.first[0].path, "s3://train/k0002");
@@ -190,9 +190,9 @@ async fn bytes_that_are_not_those_of_the_checksum_are_found() {
 
 #[tokio::test]
 async fn a_list_that_can_not_be_had_fails_the_job() {
-    let bed = Bed::new(1);
-    bed.store.lists_fail.store(true, Ordering::SeqCst);
-    let (engine, _running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::new(1);
+    fixture.store.lists_fail.store(true, Ordering::SeqCst);
+    let (engine, _running) = fixture.engine(jobs()).await;
     let view = run(&engine, below("")).await;
     assert_eq!(view.state, JobState::Failed);
     let reason = view.reason.unwrap();
@@ -201,9 +201,9 @@ async fn a_list_that_can_not_be_had_fails_the_job() {
 
 #[tokio::test]
 async fn the_same_job_under_the_same_id_is_one() {
-    let bed = Bed::new(1);
-    bed.put_some(5);
-    let (engine, _running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::new(1);
+    fixture.put_some(5);
+    let (engine, _running) = fixture.engine(jobs()).await;
     let spec = PreloadJobSpec { id: Some("nightly".into()), ..below("") };
     let (first, is_new) = engine.create_job(spec.clone()).await.unwrap();
     assert!(is_new && first.id == "nightly");
@@ -218,12 +218,12 @@ async fn the_same_job_under_the_same_id_is_one() {
 
 #[tokio::test]
 async fn jobs_that_are_over_make_room_and_others_do_not() {
-    let bed = Bed::new(1);
-    bed.put("k", 5);
+    let fixture = PreloadFixture::new(1);
+    fixture.put("k", 5);
     let store = jobs();
-    let mut options = bed.options();
+    let mut options = fixture.options();
     options.settings.jobs_max = 2;
-    let (engine, _running) = bed.engine_with(options, store.clone()).await;
+    let (engine, _running) = fixture.engine_with(options, store.clone()).await;
     for id in ["a", "b", "c"] {
         assert_eq!(
             run(&engine, PreloadJobSpec { id: Some(id.into()), ..below("") }).await.state,
@@ -233,8 +233,8 @@ async fn jobs_that_are_over_make_room_and_others_do_not() {
     let ids: Vec<String> =
         engine.jobs_page(None, None, 100).jobs.into_iter().map(|view| view.id).collect();
     assert_eq!(ids, ["c", "b"]);
-    bed.store.stalls_after.store(1, Ordering::SeqCst);
-    bed.put("stuck", 5);
+    fixture.store.stalls_after.store(1, Ordering::SeqCst);
+    fixture.put("stuck", 5);
     for id in ["d", "e"] {
         engine.create_job(PreloadJobSpec { id: Some(id.into()), ..below("stuck") }).await.unwrap();
     }
@@ -248,16 +248,16 @@ async fn jobs_that_are_over_make_room_and_others_do_not() {
 
 #[tokio::test]
 async fn jobs_of_notifications_leave_places_to_others() {
-    let bed = Bed::new(1);
-    bed.put("k", 5);
-    let mut options = bed.options();
+    let fixture = PreloadFixture::new(1);
+    fixture.put("k", 5);
+    let mut options = fixture.options();
     options.settings.jobs_max = 10;
     options.settings.notified_jobs_max = 3;
     options.settings.jobs_running_max = 2;
-    let (engine, _running) = bed.engine_with(options, jobs()).await;
+    let (engine, _running) = fixture.engine_with(options, jobs()).await;
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
-    bed.store.stalls_after.store(1, Ordering::SeqCst);
-    bed.put("stuck", 5);
+    fixture.store.stalls_after.store(1, Ordering::SeqCst);
+    fixture.put("stuck", 5);
     for number in 0..3 {
         engine
             .create_job(PreloadJobSpec { id: Some(format!("notified-{number}")), ..below("stuck") })
@@ -284,15 +284,15 @@ async fn jobs_of_notifications_leave_places_to_others() {
 
 #[tokio::test]
 async fn an_owner_sees_its_own_jobs_and_takes_no_more_than_its_share() {
-    let bed = Bed::new(1);
-    let mut options = bed.options();
+    let fixture = PreloadFixture::new(1);
+    let mut options = fixture.options();
     options.settings.jobs_per_owner_max = 3;
     options.settings.jobs_running_max = 3;
-    let (engine, _running) = bed.engine_with(options, jobs()).await;
-    bed.put("k", 5);
+    let (engine, _running) = fixture.engine_with(options, jobs()).await;
+    fixture.put("k", 5);
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
-    bed.store.stalls_after.store(1, Ordering::SeqCst);
-    bed.put("stuck", 5);
+    fixture.store.stalls_after.store(1, Ordering::SeqCst);
+    fixture.put("stuck", 5);
     let owner = |name: &str| JobOwner(name.to_owned());
     let job = |id: &str| PreloadJobSpec { id: Some(id.into()), ..below("stuck") };
     for id in ["a1", "a2", "a3"] {
@@ -336,9 +336,9 @@ async fn an_owner_sees_its_own_jobs_and_takes_no_more_than_its_share() {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_bytes_are_taken_than_the_bandwidth_allows() {
-    let bed = Bed::new(2);
-    (0..20).for_each(|number| bed.put(&format!("k{number:02}"), 1 << 20));
-    let (engine, _running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::new(2);
+    (0..20).for_each(|number| fixture.put(&format!("k{number:02}"), 1 << 20));
+    let (engine, _running) = fixture.engine(jobs()).await;
     let began = tokio::time::Instant::now();
     let view =
         run(&engine, PreloadJobSpec { bandwidth_bytes_per_second: Some(1 << 20), ..below("") })
@@ -351,10 +351,10 @@ async fn no_more_bytes_are_taken_than_the_bandwidth_allows() {
 
 #[tokio::test]
 async fn at_its_deadline_a_job_ends_and_says_so() {
-    let bed = Bed::new(1);
-    bed.put_some(20);
-    bed.store.stalls_after.store(3, Ordering::SeqCst);
-    let (engine, _running) = bed.engine(jobs()).await;
+    let fixture = PreloadFixture::new(1);
+    fixture.put_some(20);
+    fixture.store.stalls_after.store(3, Ordering::SeqCst);
+    let (engine, _running) = fixture.engine(jobs()).await;
     let past = PreloadJobSpec { deadline: Some("2020-01-01T00:00:00Z".into()), ..below("") };
     let view = run(&engine, past).await;
     assert_eq!(
@@ -372,12 +372,12 @@ async fn a_large_listing_takes_no_more_memory_than_a_small_one() {
         let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap().to_owned();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
     };
-    let bed = Bed::with(2, 64 << 20);
+    let fixture = PreloadFixture::with(2, 64 << 20);
     let count: u64 =
         std::env::var("OBJECTS").ok().and_then(|count| count.parse().ok()).unwrap_or(200_000);
-    (0..count).for_each(|number| bed.put(&format!("k{number:08}"), 4096));
-    let options = PreloadOptions { page_keys: 1000, ..bed.options() };
-    let (engine, _running) = bed.engine_with(options, jobs()).await;
+    (0..count).for_each(|number| fixture.put(&format!("k{number:08}"), 4096));
+    let options = PreloadOptions { page_keys: 1000, ..fixture.options() };
+    let (engine, _running) = fixture.engine_with(options, jobs()).await;
     // Caches and tables of the workers are full after that.
     run(&engine, below("k000")).await;
     let (before, began) = (resident(), std::time::Instant::now());

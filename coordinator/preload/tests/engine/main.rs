@@ -1,7 +1,6 @@
 //! Preload jobs over real workers, in front of a store that counts, fails and stalls.
 #![allow(clippy::unwrap_used)]
 
-mod bed;
 mod counting_store;
 mod cut;
 mod ends;
@@ -9,5 +8,6 @@ mod guests;
 mod jobs;
 mod objects;
 mod pages;
+mod preload_fixture;
 mod truth;
 mod turns;

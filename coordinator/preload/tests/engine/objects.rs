@@ -11,10 +11,10 @@ use verbs3_preload::{
 };
 use verbs3_protocol::{ByteRange, ObjectKey, ObjectVolume};
 
-use crate::bed::{Bed, below, run};
+use crate::preload_fixture::{PreloadFixture, below, run};
 
 /// Returns the length that a reader sees now, if gateways accept attributes of up to an hour.
-async fn length(bed: &Bed, key: &str) -> Option<u64> {
+async fn length(fixture: &PreloadFixture, key: &str) -> Option<u64> {
     let open = OpenRequest {
         object: Arc::new(ObjectKey {
             volume: ObjectVolume::new("main", "bucket"),
@@ -29,7 +29,7 @@ async fn length(bed: &Bed, key: &str) -> Option<u64> {
         trace: None,
         tenant: None,
     };
-    match bed.tier.open_object(&open).await {
+    match fixture.tier.open_object(&open).await {
         OpenOutcome::Found(found) => Some(found.reply.attributes.version.bytes),
         OpenOutcome::Absent(_) => None,
         OpenOutcome::Bypass(_) | OpenOutcome::Ufs(_) => panic!("the tier has no answer for {key}"),
@@ -48,16 +48,16 @@ fn event(name: &str, bucket: &str, key: &str) -> String {
 
 #[tokio::test]
 async fn evicted_objects_are_gone_and_others_are_not() {
-    let bed = Bed::new(3);
-    bed.put_some(24);
-    (0..6).for_each(|number| bed.put(&format!("other{number}"), 70_000));
-    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let fixture = PreloadFixture::new(3);
+    fixture.put_some(24);
+    (0..6).for_each(|number| fixture.put(&format!("other{number}"), 70_000));
+    let (engine, _running) = fixture.engine(Arc::new(MemoryJobs::default())).await;
     let loaded = run(&engine, PreloadJobSpec { replicas: 2, ..below("") }).await;
     assert_eq!(loaded.state, JobState::Done);
     let gone = run(&engine, PreloadJobSpec { action: PreloadJobAction::Evict, ..below("k") }).await;
     assert_eq!((gone.state, gone.counters.objects_loaded), (JobState::Done, 24), "{gone:?}");
     assert_eq!(gone.counters.bytes_evicted, loaded.counters.bytes_checked - 2 * 6 * 70_000);
-    let objects = ObjectAdmin::new(bed.tier.clone(), bed.mounts.clone());
+    let objects = ObjectAdmin::new(fixture.tier.clone(), fixture.mounts.clone());
     let places = async |path: &str| {
         let view = objects.locate_object(path, 0).await.unwrap();
         view.blocks.iter().map(|block| block.places.len()).sum::<usize>()
@@ -69,17 +69,17 @@ async fn evicted_objects_are_gone_and_others_are_not() {
         (again.state, again.counters.bytes_loaded),
         (JobState::Done, gone.counters.bytes_evicted)
     );
-    bed.assert_hot().await;
+    fixture.assert_hot().await;
 }
 
 #[tokio::test]
 async fn an_object_is_found_block_by_block() {
-    let bed = Bed::new(3);
-    bed.put("k", (2 << 20) + 70_000);
-    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let fixture = PreloadFixture::new(3);
+    fixture.put("k", (2 << 20) + 70_000);
+    let (engine, _running) = fixture.engine(Arc::new(MemoryJobs::default())).await;
     let half = verbs3_preload::api::PreloadByteRange { first: 0, last: Some((1 << 20) - 1) };
     run(&engine, PreloadJobSpec { ranges: vec![half], ..below("k") }).await;
-    let objects = ObjectAdmin::new(bed.tier.clone(), bed.mounts.clone());
+    let objects = ObjectAdmin::new(fixture.tier.clone(), fixture.mounts.clone());
     let view = objects.locate_object("s3://train/k", 0).await.unwrap();
     assert_eq!(
         (view.bytes, view.blocks_total, view.key.as_str()),
@@ -104,24 +104,24 @@ async fn an_object_is_found_block_by_block() {
 
 #[tokio::test]
 async fn invalidated_objects_are_asked_anew_at_once() {
-    let bed = Bed::new(3);
-    (0..30).for_each(|number| bed.put(&format!("k{number}"), 100));
+    let fixture = PreloadFixture::new(3);
+    (0..30).for_each(|number| fixture.put(&format!("k{number}"), 100));
     let seen = async |expected: u64| {
         for number in 0..30 {
-            assert_eq!(length(&bed, &format!("k{number}")).await, Some(expected), "k{number}");
+            assert_eq!(length(&fixture, &format!("k{number}")).await, Some(expected), "k{number}");
         }
     };
     seen(100).await;
-    (0..30).for_each(|number| bed.put(&format!("k{number}"), 200));
+    (0..30).for_each(|number| fixture.put(&format!("k{number}"), 200));
     seen(100).await;
-    let objects = ObjectAdmin::new(bed.tier.clone(), bed.mounts.clone());
+    let objects = ObjectAdmin::new(fixture.tier.clone(), fixture.mounts.clone());
     let paths: Vec<String> = (0..30).map(|number| format!("s3://train/k{number}")).collect();
     objects
         .invalidate_objects(&InvalidationRequest { paths, ..InvalidationRequest::default() })
         .await
         .unwrap();
     seen(200).await;
-    (0..30).for_each(|number| bed.put(&format!("k{number}"), 300));
+    (0..30).for_each(|number| fixture.put(&format!("k{number}"), 300));
     let prefixes = vec!["s3://train/k".to_owned()];
     objects
         .invalidate_objects(&InvalidationRequest { prefixes, ..InvalidationRequest::default() })
@@ -136,17 +136,21 @@ async fn invalidated_objects_are_asked_anew_at_once() {
 
 #[tokio::test]
 async fn a_notification_reveals_changes_and_names_objects_to_load() {
-    let bed = Bed::new(2);
-    bed.put("a b/k", 100);
-    bed.put("gone", 100);
+    let fixture = PreloadFixture::new(2);
+    fixture.put("a b/k", 100);
+    fixture.put("gone", 100);
     assert_eq!(
-        (length(&bed, "a b/k").await, length(&bed, "gone").await, length(&bed, "new").await),
+        (
+            length(&fixture, "a b/k").await,
+            length(&fixture, "gone").await,
+            length(&fixture, "new").await
+        ),
         (Some(100), Some(100), None)
     );
-    bed.put("a b/k", 200);
-    bed.put("new", 300);
-    bed.store.objects.lock().remove("below/gone");
-    let objects = ObjectAdmin::new(bed.tier.clone(), bed.mounts.clone());
+    fixture.put("a b/k", 200);
+    fixture.put("new", 300);
+    fixture.store.objects.lock().remove("below/gone");
+    let objects = ObjectAdmin::new(fixture.tier.clone(), fixture.mounts.clone());
     let events = [
         event("s3:ObjectCreated:Put", "bucket", "below%2Fa+b%2Fk"),
         event("ObjectCreated:Copy", "bucket", "below/new"),
@@ -160,7 +164,11 @@ async fn a_notification_reveals_changes_and_names_objects_to_load() {
     assert_eq!((notified.invalidated, notified.unknown, notified.ignored), (4, 1, 1));
     assert_eq!(job.unwrap().paths, ["s3://train/a b/k", "s3://train/new"]);
     assert_eq!(
-        (length(&bed, "a b/k").await, length(&bed, "gone").await, length(&bed, "new").await),
+        (
+            length(&fixture, "a b/k").await,
+            length(&fixture, "gone").await,
+            length(&fixture, "new").await
+        ),
         (Some(200), None, Some(300))
     );
     let (other, none) = objects.apply_notification(&said(&text), Some("another")).await.unwrap();
@@ -179,8 +187,8 @@ async fn a_notification_reveals_changes_and_names_objects_to_load() {
 
 #[tokio::test]
 async fn what_only_loading_has_is_refused_of_other_jobs() {
-    let bed = Bed::new(1);
-    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let fixture = PreloadFixture::new(1);
+    let (engine, _running) = fixture.engine(Arc::new(MemoryJobs::default())).await;
     for spec in [
         PreloadJobSpec { tier: PreloadTier::Disk, ..below("") },
         PreloadJobSpec { verify: true, ..below("") },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use verbs3_preload::api::{JobState, JobsPage, PreloadJobSpec};
 use verbs3_preload::{JobsPageToken, MemoryJobs, PreloadEngine};
 
-use crate::bed::{Bed, below, run};
+use crate::preload_fixture::{PreloadFixture, below, run};
 
 /// Returns the pages from the newest job on, up to the last one.
 fn pages(engine: &PreloadEngine, jobs_max: usize) -> Vec<JobsPage> {
@@ -23,9 +23,9 @@ fn ids(pages: &[JobsPage]) -> Vec<String> {
 
 #[tokio::test]
 async fn pages_of_any_size_show_every_job_once_and_newest_first() {
-    let bed = Bed::new(1);
-    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
-    bed.put("k", 5);
+    let fixture = PreloadFixture::new(1);
+    let (engine, _running) = fixture.engine(Arc::new(MemoryJobs::default())).await;
+    fixture.put("k", 5);
     assert_eq!(engine.jobs_page(None, None, 3), JobsPage::default());
     for number in 0..7 {
         let spec = PreloadJobSpec { id: Some(format!("job-{number}")), dry_run: true, ..below("") };
@@ -42,10 +42,10 @@ async fn pages_of_any_size_show_every_job_once_and_newest_first() {
 #[tokio::test]
 async fn a_page_of_long_descriptions_ends_before_it_is_too_long() {
     const JOBS: usize = 80;
-    let bed = Bed::new(1);
-    let mut options = bed.options();
+    let fixture = PreloadFixture::new(1);
+    let mut options = fixture.options();
     options.settings.jobs_max = JOBS as u32;
-    let (engine, running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    let (engine, running) = fixture.engine_with(options, Arc::new(MemoryJobs::default())).await;
     // No job needs to run for this.
     engine.request_stop();
     running.await.unwrap();
@@ -72,14 +72,14 @@ async fn a_page_of_long_descriptions_ends_before_it_is_too_long() {
 
 #[tokio::test]
 async fn jobs_that_ended_with_something_missing_are_told_apart() {
-    let bed = Bed::new(1);
-    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let fixture = PreloadFixture::new(1);
+    let (engine, _running) = fixture.engine(Arc::new(MemoryJobs::default())).await;
     let past = |id: String| PreloadJobSpec {
         id: Some(id),
         deadline: Some("2020-01-01T00:00:00Z".into()),
         ..below("")
     };
-    bed.put("k", 5);
+    fixture.put("k", 5);
     run(&engine, below("")).await;
     assert!(engine.jobs_overview().unfinished.is_empty());
     for number in 0..7 {

@@ -34,7 +34,7 @@ use verbs3_rdma::transport::{CallService, IncomingCall, PeerAddress, ReplySender
 use verbs3_settings::{ByteSize, TimePeriod};
 use verbs3_ufs::{Ufs, UfsSettings};
 
-use crate::counting_store::Store;
+use crate::counting_store::CountingStore;
 
 pub const GEOMETRY: BlockGeometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 
@@ -65,8 +65,8 @@ impl CallService for Host {
     }
 }
 
-pub struct Bed {
-    pub store: Arc<Store>,
+pub struct PreloadFixture {
+    pub store: Arc<CountingStore>,
     pub tier: Arc<CacheTierClient>,
     pub faults: Vec<FaultHandle>,
     hosts: Vec<Arc<Host>>,
@@ -83,23 +83,23 @@ pub fn arena(bytes: usize) -> Arena {
         .unwrap()
 }
 
-impl Bed {
+impl PreloadFixture {
     pub fn new(workers: usize) -> Self {
         Self::with(workers, 64 << 20)
     }
 
     /// Creates workers with this much memory each.
     pub fn with(count: usize, memory: usize) -> Self {
-        let store = Arc::new(Store::default());
+        let store = Arc::new(CountingStore::default());
         Self::of(count, (memory, 64 << 20), (store.clone(), store))
     }
 
-    /// Creates a bed. `memory`: of each worker, and of the reader. The stores: the coordinator's,
-    /// and the one that the workers reach.
+    /// `memory`: of each worker, and of the reader. The stores: the coordinator's, and the one that
+    /// the workers reach.
     pub fn of(
         count: usize,
         memory: (usize, usize),
-        (store, of_workers): (Arc<Store>, Arc<Store>),
+        (store, of_workers): (Arc<CountingStore>, Arc<CountingStore>),
     ) -> Self {
         let (memory, reading) = memory;
         let mut settings = UfsSettings::with_name("main");

@@ -11,7 +11,7 @@ use time::format_description::well_known::Rfc3339;
 use verbs3_preload::api::{JobState, PreloadJobSpec, PreloadPriority};
 use verbs3_preload::{MemoryJobs, PreloadEngine};
 
-use crate::bed::{Bed, below, over};
+use crate::preload_fixture::{PreloadFixture, below, over};
 
 async fn runs(engine: &PreloadEngine, id: &str) {
     let mut news = None;
@@ -27,14 +27,14 @@ async fn runs(engine: &PreloadEngine, id: &str) {
 
 #[tokio::test]
 async fn waiting_jobs_begin_by_priority_and_then_by_age() {
-    let bed = Bed::new(1);
+    let fixture = PreloadFixture::new(1);
     let prefixes = ["first", "low", "normal", "younger", "high"];
-    prefixes.iter().for_each(|prefix| bed.put(&format!("{prefix}/k"), 5));
-    bed.store.stalls_after.store(1, Ordering::SeqCst);
-    bed.store.gets.store(1, Ordering::SeqCst);
-    let mut options = bed.options();
+    prefixes.iter().for_each(|prefix| fixture.put(&format!("{prefix}/k"), 5));
+    fixture.store.stalls_after.store(1, Ordering::SeqCst);
+    fixture.store.gets.store(1, Ordering::SeqCst);
+    let mut options = fixture.options();
     options.settings.jobs_running_max = 1;
-    let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    let (engine, _running) = fixture.engine_with(options, Arc::new(MemoryJobs::default())).await;
     let job = |id: &str, priority| PreloadJobSpec {
         id: Some(id.into()),
         priority,
@@ -52,13 +52,13 @@ async fn waiting_jobs_begin_by_priority_and_then_by_age() {
     }
     let begun: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = begun.clone();
-    *bed.store.meanwhile.lock() = Some(Box::new(move |_, what, prefix| {
+    *fixture.store.meanwhile.lock() = Some(Box::new(move |_, what, prefix| {
         let mut seen = seen.lock();
         if what == "list" && seen.last().is_none_or(|last| last != prefix) {
             seen.push(prefix.to_owned());
         }
     }));
-    bed.store.stalls_after.store(0, Ordering::SeqCst);
+    fixture.store.stalls_after.store(0, Ordering::SeqCst);
     engine.end_job("first").await.unwrap();
     for id in ["high", "normal", "younger", "low"] {
         assert_eq!(over(&engine, id).await.state, JobState::Done, "{id}");
@@ -70,15 +70,15 @@ async fn waiting_jobs_begin_by_priority_and_then_by_age() {
 
 #[tokio::test]
 async fn all_jobs_together_respect_the_bound_of_a_store() {
-    let bed = Bed::new(2);
+    let fixture = PreloadFixture::new(2);
     for job in ["a", "b"] {
-        (0..8).for_each(|number| bed.put(&format!("{job}/small{number}"), 4096));
-        bed.put(&format!("{job}/large"), 6 << 20);
+        (0..8).for_each(|number| fixture.put(&format!("{job}/small{number}"), 4096));
+        fixture.put(&format!("{job}/large"), 6 << 20);
     }
-    bed.store.slow_ms.store(20, Ordering::SeqCst);
-    let mut options = bed.options();
+    fixture.store.slow_ms.store(20, Ordering::SeqCst);
+    let mut options = fixture.options();
     options.settings.blocks_per_ufs_max = 3;
-    let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    let (engine, _running) = fixture.engine_with(options, Arc::new(MemoryJobs::default())).await;
     for job in ["a", "b"] {
         engine
             .create_job(PreloadJobSpec { id: Some(job.into()), ..below(&format!("{job}/")) })
@@ -93,15 +93,15 @@ async fn all_jobs_together_respect_the_bound_of_a_store() {
             "{view:?}"
         );
     }
-    assert_eq!(bed.store.under_way_most.load(Ordering::SeqCst), 3);
+    assert_eq!(fixture.store.under_way_most.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
 async fn a_running_job_ends_at_its_deadline_and_says_so() {
-    let bed = Bed::new(1);
-    bed.put_some(20);
-    bed.store.stalls_after.store(3, Ordering::SeqCst);
-    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let fixture = PreloadFixture::new(1);
+    fixture.put_some(20);
+    fixture.store.stalls_after.store(3, Ordering::SeqCst);
+    let (engine, _running) = fixture.engine(Arc::new(MemoryJobs::default())).await;
     let deadline = OffsetDateTime::now_utc() + Duration::from_secs(8);
     let said = deadline.format(&Rfc3339).unwrap();
     engine

@@ -40,12 +40,16 @@
       "verbs" (dict "mode" $pool.rdma.mode) -}}
 {{- with $pool.zone }}{{ $_ := set $made.worker "zone" . }}{{ end -}}
 {{- with $pool.rdma.rails }}{{ $_ := set $made.verbs "rails" . }}{{ end -}}
+{{- with $pool.rdma.railsExcept }}{{ $_ := set $made.verbs "rails_except" . }}{{ end -}}
 {{- if $pool.worker.disks -}}
 {{- $folders := list -}}
 {{- range $index, $disk := $pool.worker.disks -}}
 {{- $folders = append $folders (dict "path" (printf "/var/lib/verbs3/disk-%d/cache" $index) "capacity" $disk.capacity) -}}
 {{- end -}}
 {{- $_ := set $made.worker "disk" (dict "folders" $folders) -}}
+{{- end -}}
+{{- if $root.Values.lending.enabled -}}
+{{- $_ := set $made.gateway "lending" (dict "socket" (include "verbs3.lendingSocket" $root) "access" "everyone") -}}
 {{- end -}}
 {{- if $root.Values.tls.gateway.enabled -}}
 {{- $_ := set $made.gateway "tls" (dict "certificate" "/etc/verbs3-gateway/tls.crt" "key" "/etc/verbs3-gateway/tls.key") -}}

@@ -124,6 +124,12 @@ capabilities: { drop: [ALL] }
 {{- end }}
 {{- end -}}
 
+{{/* Where gateways take memory that pods of their node lend: at one path for both. */}}
+{{- define "verbs3.lendingSocket" -}}
+{{- range $pool := include "verbs3.pools" . | fromJsonArray }}{{ if eq $pool.socketsPath $.Values.lending.folder }}{{ fail "lending.folder is nodes.socketsPath: pods would see the workers' sockets" }}{{ end }}{{ end -}}
+{{ .Values.lending.folder }}/gateway.sock
+{{- end -}}
+
 {{/* Where containers of one node meet. */}}
 {{- define "verbs3.socketsVolume" -}}
 - name: sockets

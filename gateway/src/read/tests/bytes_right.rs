@@ -33,13 +33,13 @@ async fn random_ranges(join: Join, workers: usize) {
         std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
-    let bed = Make { join, workers, ..Make::default() }.bed().await;
+    let fixture = ReadSetup { join, workers, ..ReadSetup::default() }.start_fixture().await;
     for size in SIZES {
         let (key, expected) = (format!("object-{size}"), content(seed ^ size as u64, size));
-        bed.put(&key, &expected).await;
+        fixture.put(&key, &expected).await;
         for _ in 0..if size == 0 { 0 } else { 12 } {
             let (range, bytes) = random_range(&mut rng, size);
-            let mut got = bed.get(GetObjectInput { range: Some(range), ..of(&key) }).await;
+            let mut got = fixture.get(GetObjectInput { range: Some(range), ..of(&key) }).await;
             let header = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
             assert_eq!(
                 (got.status, got.output.content_range.as_deref()),
@@ -54,12 +54,12 @@ async fn random_ranges(join: Join, workers: usize) {
             );
         }
         for _ in 0..2 {
-            let mut got = bed.get(of(&key)).await;
+            let mut got = fixture.get(of(&key)).await;
             assert_eq!((got.status, got.output.content_length), (200, Some(size as i64)));
             assert!(got.body().await.0 == expected, "{join:?} whole {size}");
         }
     }
-    bed.tier.shutdown().await;
+    fixture.tier.shutdown().await;
 }
 
 #[tokio::test]
@@ -75,17 +75,17 @@ async fn random_ranges_are_right_over_landings() {
 #[tokio::test]
 async fn the_second_read_is_a_hit_that_asks_no_store() {
     for join in [Join::Share, Join::Copy] {
-        let bed = Make { join, ..Make::default() }.bed().await;
+        let fixture = ReadSetup { join, ..ReadSetup::default() }.start_fixture().await;
         let via = if join == Join::Share { "shm" } else { "tcp" };
         for (key, bytes) in [("small", 4096), ("large", 3 * BLOCK + 5)] {
-            bed.put(key, &content(1, bytes)).await;
-            let mut cold = bed.get(of(key)).await;
+            fixture.put(key, &content(1, bytes)).await;
+            let mut cold = fixture.get(of(key)).await;
             assert!(cold.body().await.0 == content(1, bytes));
             assert_eq!(cold.verdict(), ("miss", via));
-            let gets = bed.store.gets();
-            let mut hot = bed.get(of(key)).await;
+            let gets = fixture.store.gets();
+            let mut hot = fixture.get(of(key)).await;
             assert!(hot.body().await.0 == content(1, bytes));
-            assert_eq!((hot.verdict(), bed.store.gets()), (("hit", via), gets));
+            assert_eq!((hot.verdict(), fixture.store.gets()), (("hit", via), gets));
         }
     }
 }
@@ -93,12 +93,12 @@ async fn the_second_read_is_a_hit_that_asks_no_store() {
 /// Misses have a smaller share of what is scarce than hits.
 #[tokio::test]
 async fn how_reads_end_says_whether_their_tenant_reads_cold_data() {
-    let bed = Make::default().bed().await;
+    let fixture = ReadSetup::default().start_fixture().await;
     let tenant = Tenant::one_of_several("t", 1);
     let read = async |key: &str| {
         let cx = Arc::new(RequestContext::new(RequestId::generate(), Instant::now()));
         cx.set_tenant(tenant.clone());
-        let answer = bed.reader.get(&cx, &bed.mount, of(key), None).await.unwrap();
+        let answer = fixture.reader.get(&cx, &fixture.mount, of(key), None).await.unwrap();
         let mut body = answer.output.body.unwrap();
         while let Some(piece) = body.next().await {
             piece.unwrap();
@@ -106,7 +106,7 @@ async fn how_reads_end_says_whether_their_tenant_reads_cold_data() {
     };
     for number in 0..20 {
         let key = format!("cold-{number}");
-        bed.put(&key, &content(number, 2 * PAGE)).await;
+        fixture.put(&key, &content(number, 2 * PAGE)).await;
         read(&key).await;
     }
     assert!(tenant.reads_cold_data());
@@ -119,38 +119,38 @@ async fn how_reads_end_says_whether_their_tenant_reads_cold_data() {
 #[tokio::test]
 async fn a_body_knows_its_exact_length_from_the_start() {
     use s3s::stream::ByteStream;
-    let bed = Make { join: Join::Share, ..Make::default() }.bed().await;
-    bed.put("k", &content(1, 2 * BLOCK)).await;
-    let got = bed.get(of("k")).await;
+    let fixture = ReadSetup { join: Join::Share, ..ReadSetup::default() }.start_fixture().await;
+    fixture.put("k", &content(1, 2 * BLOCK)).await;
+    let got = fixture.get(of("k")).await;
     assert_eq!(got.output.body.unwrap().remaining_length().exact(), Some(2 * BLOCK));
 }
 
 #[tokio::test]
 async fn many_readers_of_one_cold_object_all_get_it() {
-    let bed = Arc::new(Make { workers: 2, ..Make::default() }.bed().await);
-    bed.put("k", &content(9, 4 * BLOCK)).await;
+    let fixture = Arc::new(ReadSetup { workers: 2, ..ReadSetup::default() }.start_fixture().await);
+    fixture.put("k", &content(9, 4 * BLOCK)).await;
     let readers = (0..16).map(|_| {
-        let bed = bed.clone();
-        tokio::spawn(async move { bed.read("k").await == content(9, 4 * BLOCK) })
+        let fixture = fixture.clone();
+        tokio::spawn(async move { fixture.read("k").await == content(9, 4 * BLOCK) })
     });
     for right in futures::future::join_all(readers).await {
         assert!(right.unwrap());
     }
-    assert!(bed.store.gets() <= 8, "{} reads of the store", bed.store.gets());
+    assert!(fixture.store.gets() <= 8, "{} reads of the store", fixture.store.gets());
 }
 
 #[tokio::test]
 async fn a_reader_in_sequence_asks_the_store_less_than_once_a_range() {
-    let bed = Make::default().bed().await;
+    let fixture = ReadSetup::default().start_fixture().await;
     let expected = content(8, 3 * BLOCK);
-    bed.put("k", &expected).await;
-    assert_eq!(bed.get(ranged("k", 0, 9)).await.body().await.0, &expected[..10]);
-    let before = bed.store.gets();
+    fixture.put("k", &expected).await;
+    assert_eq!(fixture.get(ranged("k", 0, 9)).await.body().await.0, &expected[..10]);
+    let before = fixture.store.gets();
     for page in 0..BLOCK / PAGE {
         let at = BLOCK + page * PAGE;
-        let mut got = bed.get(ranged("k", at as u64, (at + PAGE - 1) as u64)).await;
+        let mut got = fixture.get(ranged("k", at as u64, (at + PAGE - 1) as u64)).await;
         assert!(got.body().await.0 == expected[at..at + PAGE]);
     }
-    let gets = bed.store.gets() - before;
+    let gets = fixture.store.gets() - before;
     assert!(gets <= 4, "{gets} reads of the store for {} ranges", BLOCK / PAGE);
 }

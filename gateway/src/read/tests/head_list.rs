@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use s3s::dto::HeadObjectInput;
 
-use super::{BLOCK, Bed, Make, content};
+use super::{BLOCK, ReadFixture, ReadSetup, content};
 use crate::request_context::{ReadVerdict, RequestContext, RequestId};
 
 fn head_of(key: &str) -> HeadObjectInput {
@@ -14,28 +14,28 @@ fn head_of(key: &str) -> HeadObjectInput {
 }
 
 /// How often the store was asked.
-fn asked(bed: &Bed) -> (u64, u64) {
-    (bed.store.gets.load(Ordering::Relaxed), bed.store.heads.load(Ordering::Relaxed))
+fn asked(fixture: &ReadFixture) -> (u64, u64) {
+    (fixture.store.gets.load(Ordering::Relaxed), fixture.store.heads.load(Ordering::Relaxed))
 }
 
 #[tokio::test]
 async fn a_listed_head_says_what_a_head_says_and_asks_nobody() {
-    let bed = Make::default().bed().await;
-    bed.put("a", &content(1, 10)).await;
-    bed.put("b", &content(2, BLOCK + 1)).await;
+    let fixture = ReadSetup::default().start_fixture().await;
+    fixture.put("a", &content(1, 10)).await;
+    fixture.put("b", &content(2, BLOCK + 1)).await;
     let keys = ["a", "missing", "b", "a"];
-    let unknown = bed.reader.open_heads(&bed.mount, &keys, None).await;
+    let unknown = fixture.reader.open_heads(&fixture.mount, &keys, None).await;
     assert!(unknown.iter().all(Option::is_none), "nobody knows them from memory yet");
     for key in keys {
-        let _ = bed.head(head_of(key)).await;
+        let _ = fixture.head(head_of(key)).await;
     }
-    let before = asked(&bed);
-    let outcomes = bed.reader.open_heads(&bed.mount, &keys, None).await;
+    let before = asked(&fixture);
+    let outcomes = fixture.reader.open_heads(&fixture.mount, &keys, None).await;
     for (key, outcome) in keys.into_iter().zip(outcomes) {
         let cx = Arc::new(RequestContext::new(RequestId::generate(), Instant::now()));
         let outcome = outcome.unwrap_or_else(|| panic!("{key} is known"));
-        let listed = bed.reader.judge_head(&cx, &bed.mount, key, outcome).await;
-        match (listed, bed.head(head_of(key)).await) {
+        let listed = fixture.reader.judge_head(&cx, &fixture.mount, key, outcome).await;
+        match (listed, fixture.head(head_of(key)).await) {
             (Ok(listed), Ok(single)) => {
                 assert_eq!(listed.headers, single.headers, "{key}");
                 assert_eq!(Some(listed.bytes as i64), single.output.content_length, "{key}");
@@ -46,20 +46,20 @@ async fn a_listed_head_says_what_a_head_says_and_asks_nobody() {
             (listed, single) => panic!("{key}: {} {}", listed.is_ok(), single.is_ok()),
         }
     }
-    assert_eq!(asked(&bed), before);
+    assert_eq!(asked(&fixture), before);
 }
 
 #[tokio::test]
 async fn a_write_leaves_nothing_to_tell_by_lists() {
-    let bed = Make::default().bed().await;
-    bed.write("a", &content(1, 10)).await;
-    bed.write("b", &content(1, 10)).await;
+    let fixture = ReadSetup::default().start_fixture().await;
+    fixture.write("a", &content(1, 10)).await;
+    fixture.write("b", &content(1, 10)).await;
     for key in ["a", "b", "c"] {
-        let _ = bed.head(head_of(key)).await;
+        let _ = fixture.head(head_of(key)).await;
     }
-    bed.write("a", &content(2, 20)).await;
-    bed.write("c", &content(2, 20)).await;
-    let told = bed.reader.open_heads(&bed.mount, &["a", "b", "c"], None).await;
+    fixture.write("a", &content(2, 20)).await;
+    fixture.write("c", &content(2, 20)).await;
+    let told = fixture.reader.open_heads(&fixture.mount, &["a", "b", "c"], None).await;
     let told: Vec<bool> = told.iter().map(Option::is_some).collect();
     assert_eq!(told, [false, true, false]);
 }

@@ -5,7 +5,7 @@ use s3s::dto::Range as Wanted;
 
 use super::*;
 
-impl Bed {
+impl ReadFixture {
     async fn try_resume(
         &self,
         input: GetObjectInput,
@@ -63,8 +63,13 @@ fn ranges() -> Vec<(Wanted, std::ops::Range<usize>)> {
 }
 
 /// Every validator with every range. `of_key`: the question but for its range.
-async fn each(bed: &Bed, key: &str, expected: &[u8], of_key: impl Fn() -> GetObjectInput) {
-    let (etag, date) = bed.validators(key).await;
+async fn each(
+    fixture: &ReadFixture,
+    key: &str,
+    expected: &[u8],
+    of_key: impl Fn() -> GetObjectInput,
+) {
+    let (etag, date) = fixture.validators(key).await;
     let weak = format!("W/{etag}");
     for (range, part) in ranges() {
         for (validator, is_named) in [
@@ -76,7 +81,7 @@ async fn each(bed: &Bed, key: &str, expected: &[u8], of_key: impl Fn() -> GetObj
             ("nonsense", false),
         ] {
             let input = GetObjectInput { range: Some(range), ..of_key() };
-            let (status, body) = bed.resume(input, validator).await;
+            let (status, body) = fixture.resume(input, validator).await;
             let (wanted_status, wanted) =
                 if is_named { (206, &expected[part.clone()]) } else { (200, expected) };
             assert!(
@@ -92,51 +97,62 @@ async fn each(bed: &Bed, key: &str, expected: &[u8], of_key: impl Fn() -> GetObj
         ..of_key()
     };
     let refused =
-        bed.try_resume(past(), &etag).await.expect_err("a range past the end is no answer");
+        fixture.try_resume(past(), &etag).await.expect_err("a range past the end is no answer");
     assert_eq!(refused.code().as_str(), "InvalidRange");
-    assert!(bed.resume(past(), OTHER).await == (200, expected.to_vec()));
+    assert!(fixture.resume(past(), OTHER).await == (200, expected.to_vec()));
     // Without a range it says nothing.
-    assert!(bed.resume(of_key(), OTHER).await == (200, expected.to_vec()));
+    assert!(fixture.resume(of_key(), OTHER).await == (200, expected.to_vec()));
 }
 
 #[tokio::test]
 async fn a_range_is_of_the_clients_version_or_whole_from_the_cache() {
     for join in [Join::Share, Join::Copy] {
-        let bed = Make { join, workers: 2, ..Make::default() }.bed().await;
+        let fixture = ReadSetup { join, workers: 2, ..ReadSetup::default() }.start_fixture().await;
         let expected = content(7, BYTES);
         for (number, (range, part)) in ranges().into_iter().enumerate() {
             // Cold: the home fetches the range, and then all the rest is wanted.
             let key = format!("cold-{number}");
-            bed.put(&key, &expected).await;
+            fixture.put(&key, &expected).await;
             let input = GetObjectInput { range: Some(range), ..of(&key) };
-            assert!(bed.resume(input.clone(), OTHER).await == (200, expected.clone()), "{range:?}");
-            let (etag, _) = bed.validators(&key).await;
-            assert!(bed.resume(input, &etag).await == (206, expected[part].to_vec()), "{range:?}");
+            assert!(
+                fixture.resume(input.clone(), OTHER).await == (200, expected.clone()),
+                "{range:?}"
+            );
+            let (etag, _) = fixture.validators(&key).await;
+            assert!(
+                fixture.resume(input, &etag).await == (206, expected[part].to_vec()),
+                "{range:?}"
+            );
         }
-        bed.put("k", &expected).await;
-        each(&bed, "k", &expected, || of("k")).await;
+        fixture.put("k", &expected).await;
+        each(&fixture, "k", &expected, || of("k")).await;
     }
 }
 
 #[tokio::test]
 async fn a_range_is_of_the_clients_version_or_whole_past_the_tier() {
     let expected = content(8, BYTES);
-    let one_place = || GatewayReadSettings { bypass_in_flight_max: 1, ..Make::default().reader };
-    let bed = Make { reader: one_place(), ..Make::default() }.bed().await;
-    bed.put("k", &expected).await;
-    each(&bed, "k", &expected, || GetObjectInput { version_id: Some("null".into()), ..of("k") })
-        .await;
-    each(&bed, "k", &expected, || GetObjectInput {
+    let one_place =
+        || GatewayReadSettings { bypass_in_flight_max: 1, ..ReadSetup::default().reader };
+    let fixture = ReadSetup { reader: one_place(), ..ReadSetup::default() }.start_fixture().await;
+    fixture.put("k", &expected).await;
+    each(&fixture, "k", &expected, || GetObjectInput {
+        version_id: Some("null".into()),
+        ..of("k")
+    })
+    .await;
+    each(&fixture, "k", &expected, || GetObjectInput {
         expected_bucket_owner: Some("me".into()),
         ..of("k")
     })
     .await;
-    let mut uncached = Make { reader: one_place(), ..Make::default() }.bed().await;
+    let mut uncached =
+        ReadSetup { reader: one_place(), ..ReadSetup::default() }.start_fixture().await;
     uncached.mount =
         Arc::new(MountedBucket { cached: false, ..MountedBucket::clone(&uncached.mount) });
     uncached.put("k", &expected).await;
     each(&uncached, "k", &expected, || of("k")).await;
-    let alone = Make { reader: one_place(), ..Make::default() }.bed().await;
+    let alone = ReadSetup { reader: one_place(), ..ReadSetup::default() }.start_fixture().await;
     alone.put("k", &expected).await;
     alone.faults[0].refuse_connects(1000);
     each(&alone, "k", &expected, || of("k")).await;
@@ -144,36 +160,37 @@ async fn a_range_is_of_the_clients_version_or_whole_past_the_tier() {
 
 #[tokio::test]
 async fn a_part_by_its_number_is_no_range() {
-    let bed = Make::default().bed().await;
-    bed.put("k", b"hello").await;
-    let gets = bed.store.gets();
+    let fixture = ReadSetup::default().start_fixture().await;
+    fixture.put("k", b"hello").await;
+    let gets = fixture.store.gets();
     let input = GetObjectInput { part_number: Some(1), ..of("k") };
-    assert_eq!(bed.resume(input, OTHER).await.1, b"hello");
-    assert_eq!(bed.store.gets(), gets + 1);
+    assert_eq!(fixture.resume(input, OTHER).await.1, b"hello");
+    assert_eq!(fixture.store.gets(), gets + 1);
 }
 
 #[tokio::test]
 async fn a_download_that_is_resumed_after_a_write_begins_again() {
-    let bed = Make { attributes: AttributeFreshness::AlwaysAsk, workers: 2, ..Make::default() }
-        .bed()
-        .await;
+    let fixture =
+        ReadSetup { attributes: AttributeFreshness::AlwaysAsk, workers: 2, ..ReadSetup::default() }
+            .start_fixture()
+            .await;
     let (old, new) = (content(1, BYTES), content(2, BYTES));
-    bed.put("k", &old).await;
-    let (etag, _) = bed.validators("k").await;
+    fixture.put("k", &old).await;
+    let (etag, _) = fixture.validators("k").await;
     let rest = || GetObjectInput {
         range: Some(Wanted::Int { first: BLOCK as u64, last: None }),
         ..of("k")
     };
-    assert!(bed.resume(rest(), &etag).await == (206, old[BLOCK..].to_vec()));
-    bed.write("k", &new).await;
-    assert!(bed.resume(rest(), &etag).await == (200, new));
+    assert!(fixture.resume(rest(), &etag).await == (206, old[BLOCK..].to_vec()));
+    fixture.write("k", &new).await;
+    assert!(fixture.resume(rest(), &etag).await == (200, new));
 }
 
 #[tokio::test]
 async fn other_conditions_are_judged_before() {
-    let bed = Make::default().bed().await;
-    bed.put("k", b"hello").await;
-    let (etag, _) = bed.validators("k").await;
+    let fixture = ReadSetup::default().start_fixture().await;
+    fixture.put("k", b"hello").await;
+    let (etag, _) = fixture.validators("k").await;
     let strong =
         |value: &str| Some(ETagCondition::ETag(ETag::Strong(value.trim_matches('"').to_owned())));
     for bypassed in [false, true] {
@@ -183,7 +200,7 @@ async fn other_conditions_are_judged_before() {
         };
         for validator in [etag.as_str(), OTHER] {
             let failed = GetObjectInput { if_match: strong(OTHER), ..ask() };
-            let code = bed
+            let code = fixture
                 .try_resume(failed, validator)
                 .await
                 .expect_err("412")
@@ -192,11 +209,15 @@ async fn other_conditions_are_judged_before() {
                 .to_owned();
             assert_eq!(code, "PreconditionFailed", "{bypassed} {validator}");
             let unchanged = GetObjectInput { if_none_match: strong(&etag), ..ask() };
-            let status =
-                bed.try_resume(unchanged, validator).await.expect_err("304").status_code().unwrap();
+            let status = fixture
+                .try_resume(unchanged, validator)
+                .await
+                .expect_err("304")
+                .status_code()
+                .unwrap();
             assert_eq!(status.as_u16(), 304, "{bypassed} {validator}");
         }
         let met = GetObjectInput { if_match: strong(&etag), ..ask() };
-        assert_eq!(bed.resume(met, OTHER).await, (200, b"hello".to_vec()));
+        assert_eq!(fixture.resume(met, OTHER).await, (200, b"hello".to_vec()));
     }
 }

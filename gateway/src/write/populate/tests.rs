@@ -2,6 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod cutting;
-mod scripted_tier;
+mod populate_fixture;
 mod uploads;
 mod writes;

@@ -200,3 +200,88 @@ fn what_is_no_pod_gets_nothing() {
     // An API server never sends such containers; they must not end the process.
     settings().plan_injection(&text);
 }
+
+fn lending_settings() -> WebhookSettings {
+    let socket = Some("/run/verbs3-lending/gateway.sock".into());
+    WebhookSettings { lending_socket: socket, ..settings() }
+}
+
+fn lending_pod(spec: Value) -> Value {
+    json!({ "metadata": { "annotations": { "verbs3.io/lending": "true" } }, "spec": spec })
+}
+
+#[test]
+fn a_pod_that_lends_memory_gets_the_folder_of_its_node() {
+    let spec = json!({
+        "initContainers": [{ "name": "fetch" }],
+        "containers": [{ "name": "train", "volumeMounts": [{ "name": "d", "mountPath": "/d" }] }],
+        "volumes": [{ "name": "d", "emptyDir": {} }],
+    });
+    let patched = inject(&lending_settings(), &lending_pod(spec.clone()));
+    let volume = json!({
+        "name": "verbs3-lending",
+        "hostPath": { "path": "/run/verbs3-lending", "type": "DirectoryOrCreate" },
+    });
+    assert_eq!(patched["spec"]["volumes"], json!([{ "name": "d", "emptyDir": {} }, volume]));
+    let mount =
+        json!({ "name": "verbs3-lending", "mountPath": "/run/verbs3-lending", "readOnly": true });
+    let train = &patched["spec"]["containers"][0];
+    assert_eq!(train["volumeMounts"], json!([{ "name": "d", "mountPath": "/d" }, mount]));
+    assert_eq!(patched["spec"]["initContainers"][0]["volumeMounts"], json!([mount]));
+    let told = json!({ "name": "VERBS3_SOCKET", "value": "/run/verbs3-lending/gateway.sock" });
+    assert_eq!(train["env"].as_array().unwrap().last(), Some(&told));
+    // Only who asks.
+    for other in [json!({ "spec": spec }), pod(json!({ "name": "train" }))] {
+        let patched = inject(&lending_settings(), &other);
+        assert_eq!(patched["spec"].get("volumes"), other["spec"].get("volumes"));
+        assert_eq!(names(&patched, "containers", 0), ALL);
+    }
+}
+
+#[test]
+fn a_container_with_a_socket_or_folder_of_its_own_gets_neither() {
+    let own = json!([{ "name": "VERBS3_SOCKET", "value": "/mine/gateway.sock" }]);
+    let spec = json!({ "containers": [
+        { "name": "a", "env": own },
+        { "name": "b", "volumeMounts": [{ "name": "x", "mountPath": "/run/verbs3-lending/" }] },
+        { "name": "c", "envFrom": [{ "prefix": "VERBS3_" }] },
+    ], "volumes": [{ "name": "x", "emptyDir": {} }] });
+    let patched = inject(&lending_settings(), &lending_pod(spec.clone()));
+    let containers = &patched["spec"]["containers"];
+    assert_eq!(containers[0].get("volumeMounts"), None);
+    assert_eq!(containers[1]["volumeMounts"], spec["containers"][1]["volumeMounts"]);
+    assert_eq!(names(&patched, "containers", 1), ALL, "no socket is there");
+    assert_eq!(containers[2], spec["containers"][2]);
+    assert_eq!(patched["spec"]["volumes"], spec["volumes"], "a folder for nobody");
+}
+
+#[test]
+fn a_pod_that_does_not_ask_may_take_a_socket_from_elsewhere() {
+    let pod = pod(json!({ "envFrom": [{ "prefix": "VERBS3_SOCK" }] }));
+    assert_eq!(names(&inject(&lending_settings(), &pod), "containers", 0), ALL);
+}
+
+#[test]
+fn who_asks_for_a_folder_that_there_is_not_is_told() {
+    let asks = lending_pod(json!({ "containers": [{ "name": "train" }] }));
+    let plan = settings().plan_injection(&asks);
+    assert!(plan.warnings[0].contains("webhook.lending_socket is not set"), "{plan:?}");
+    assert_eq!(names(&apply(&asks, &plan), "containers", 0), ALL);
+}
+
+#[test]
+fn a_mount_that_waits_for_the_volume_gets_none() {
+    // It would have the folder to write to.
+    let mounts = json!([{ "name": "verbs3-lending", "mountPath": "/x" }]);
+    let waits = json!({ "containers": [{ "name": "a" }, { "name": "b", "volumeMounts": mounts }] });
+    let volumes = json!([{ "name": "verbs3-lending", "emptyDir": {} }]);
+    let other = json!({ "containers": [{ "name": "train" }], "volumes": volumes });
+    for spec in [waits, other] {
+        let asks = lending_pod(spec.clone());
+        let plan = lending_settings().plan_injection(&asks);
+        assert!(plan.warnings[0].contains("of its own"), "{plan:?}");
+        let patched = apply(&asks, &plan);
+        assert_eq!(names(&patched, "containers", 0), ALL);
+        assert_eq!(patched["spec"].get("volumes"), spec.get("volumes"));
+    }
+}

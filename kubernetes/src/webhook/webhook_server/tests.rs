@@ -17,7 +17,7 @@ use verbs3_settings::{ByteSize, TimePeriod};
 
 use super::*;
 
-struct Running {
+struct WebhookFixture {
     address: SocketAddr,
     metrics: Arc<WebhookMetrics>,
     connector: TlsConnector,
@@ -47,7 +47,7 @@ fn settings() -> WebhookSettings {
     }
 }
 
-impl Running {
+impl WebhookFixture {
     async fn start(settings: WebhookSettings) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (files, certificate) = write_certificate(folder.path());
@@ -118,7 +118,7 @@ fn review(object: Value) -> String {
 
 #[tokio::test]
 async fn a_review_is_answered_and_the_connection_ends() {
-    let running = Running::start(settings()).await;
+    let running = WebhookFixture::start(settings()).await;
     let pod = json!({ "spec": { "containers": [{ "name": "train" }] } });
     let answer = running.exchange(&post(&review(pod))).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -132,7 +132,7 @@ async fn a_review_is_answered_and_the_connection_ends() {
 
 #[tokio::test]
 async fn what_is_no_review_gets_a_status_and_a_reason() {
-    let running = Running::start(settings()).await;
+    let running = WebhookFixture::start(settings()).await;
     let chunked = b"POST /inject HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n";
     let long = b"POST /inject HTTP/1.1\r\nhost: h\r\ncontent-length: 4097\r\n\r\n";
     for (request, status, reason) in [
@@ -156,7 +156,7 @@ async fn what_is_no_review_gets_a_status_and_a_reason() {
 #[tokio::test]
 async fn a_body_that_does_not_come_has_a_deadline() {
     let settings = WebhookSettings { body_deadline: TimePeriod::from_millis(50), ..settings() };
-    let running = Running::start(settings).await;
+    let running = WebhookFixture::start(settings).await;
     let head = b"POST /inject HTTP/1.1\r\nhost: h\r\ncontent-length: 400\r\n\r\n{";
     let answer = running.exchange(head).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
@@ -166,7 +166,7 @@ async fn a_body_that_does_not_come_has_a_deadline() {
 #[tokio::test]
 async fn a_silent_connection_is_cut() {
     let within = |deadline| WebhookSettings { deadline, ..settings() };
-    let running = Running::start(within(TimePeriod::from_millis(200))).await;
+    let running = WebhookFixture::start(within(TimePeriod::from_millis(200))).await;
     // Before the handshake, and after it.
     let mut bare = TcpStream::connect(running.address).await.unwrap();
     assert_eq!(bare.read(&mut [0; 1]).await.unwrap_or(0), 0);
@@ -174,13 +174,13 @@ async fn a_silent_connection_is_cut() {
         tokio::task::yield_now().await;
     }
     // A handshake may take longer than this on a slow machine.
-    let running = Running::start(within(TimePeriod::from_seconds(5))).await;
+    let running = WebhookFixture::start(within(TimePeriod::from_seconds(5))).await;
     assert_eq!(running.exchange(b"POST /inject HTT").await, "");
 }
 
 #[tokio::test]
 async fn one_address_waits_beyond_three_quarters_of_the_bodies() {
-    let running = Running::start(settings()).await;
+    let running = WebhookFixture::start(settings()).await;
     let head = b"POST /inject HTTP/1.1\r\nhost: h\r\ncontent-length: 400\r\n\r\n{";
     let mut silent = Vec::new();
     for _ in 0..3 {

@@ -2,8 +2,8 @@
 //! a device plugin or an option.
 
 use super::format_count;
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{DeviceFileAccess, HostDescription};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{DeviceFileAccess, HostDescription};
 
 const KUBERNETES: &str = "Kubernetes: request the RDMA device plugin's resource in \
     resources.limits, by the name that `kubectl describe node` lists (rdma/hca_shared_devices_a: \

@@ -2,8 +2,8 @@
 //! bond. Otherwise the bond's addresses lead nowhere. InfiniBand has no LAG: a bond of IPoIB devices
 //! is for tcp.
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{BondDescription, HostDescription, NetworkDevice};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{BondDescription, HostDescription, NetworkDevice};
 
 /// The bonding modes that RoCE LAG supports.
 const LAG_MODES: [&str; 3] = ["active-backup", "balance-xor", "802.3ad"];

@@ -1,7 +1,7 @@
 //! Owns the check of the kernel's port counters: signs of trouble since the driver was loaded.
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::HostRailView;
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::HostRailView;
 
 /// The meaning of a counter that is not 0. From the IBTA's PortCounters, mlx5's and rxe's
 /// `hw_counters`.

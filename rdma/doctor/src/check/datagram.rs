@@ -1,8 +1,8 @@
 //! Owns the verdict on devices that make no reliable connections: EFA and usNIC. They are no rails,
 //! and tcp serves their hosts. That is no fault, so nothing else is asked of them.
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::HostDescription;
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::HostDescription;
 
 pub(super) fn check_datagram_devices(host: &HostDescription) -> Vec<HostFinding> {
     let devices = host.devices.iter().filter(|device| device.datagram_only);

@@ -1,8 +1,8 @@
 //! Owns the check of the cgroup's bounds on RDMA devices (`rdma.max`).
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::HostDescription;
-use crate::settings::VerbsSettings;
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::HostDescription;
+use verbs3_rdma::settings::VerbsSettings;
 
 /// Times that a process opens a device: librdmacm does, and so does the look at its ports.
 const HANDLES_NEEDED: u64 = 2;

@@ -3,8 +3,8 @@
 
 use super::HostRequirements;
 use super::usable_rails::usable_rails;
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{CpuSet, DeviceDescription, HostDescription};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{CpuSet, DeviceDescription, HostDescription};
 
 /// Fewer interrupts can't be spread: a NIC has one for its events beside those of completions.
 const SPREAD_MIN: usize = 3;

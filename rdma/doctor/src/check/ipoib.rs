@@ -1,8 +1,8 @@
 //! Owns the check of IPoIB, tcp's way over InfiniBand. Its modes have their own MTUs, which
 //! surprise people used to Ethernet.
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{HostDescription, NetworkDevice};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{HostDescription, NetworkDevice};
 
 /// Bytes that a datagram holds beside its IPoIB header, at the 2,048 that subnet managers give
 /// partitions by default.

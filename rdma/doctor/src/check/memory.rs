@@ -3,8 +3,8 @@
 
 use super::usable_rails::usable_rails;
 use super::{HostRequirements, format_bytes};
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{HostDescription, MemlockLimit};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{HostDescription, MemlockLimit};
 
 /// Locked bytes beside an arena: queues, receive rings and what libibverbs maps.
 const LOCKED_BESIDE_BYTES: u64 = 64 << 20;

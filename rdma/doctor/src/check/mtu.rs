@@ -1,8 +1,8 @@
 //! Owns the check of MTUs: what an Ethernet frame leaves for an RDMA packet, and what the device
 //! really uses.
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{HostDescription, HostRailView, LinkLayer, PortState};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{HostDescription, HostRailView, LinkLayer, PortState};
 
 /// The sizes that an RDMA packet can have (`enum ibv_mtu`).
 const PATH_MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
@@ -11,7 +11,7 @@ const PATH_MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
 const ROCE_HEADERS: u32 = 96;
 
 /// Returns the largest RDMA packet that fits a frame; `None` if not even the smallest does.
-pub(in crate::doctor) fn path_mtu(netdev_mtu: u32) -> Option<u32> {
+pub(crate) fn path_mtu(netdev_mtu: u32) -> Option<u32> {
     PATH_MTUS.into_iter().find(|size| size + ROCE_HEADERS <= netdev_mtu)
 }
 

@@ -1,7 +1,7 @@
 //! Owns the check of a rail's addresses: GIDs, and the IP address that rdma_cm turns into one.
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{GidKind, HostDescription, HostRailView, LinkLayer, PortState};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{GidKind, HostDescription, HostRailView, LinkLayer, PortState};
 
 pub(super) fn check_gids(rail: HostRailView<'_>) -> Vec<HostFinding> {
     if rail.port.state != PortState::Active {

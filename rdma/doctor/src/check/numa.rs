@@ -1,7 +1,7 @@
 //! Owns the check of NUMA: a NIC and the CPUs that feed it should be on one node.
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::HostDescription;
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::HostDescription;
 
 pub(super) fn check_numa(host: &HostDescription) -> Vec<HostFinding> {
     let cpus = &host.process.cpus;

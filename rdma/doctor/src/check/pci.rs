@@ -1,7 +1,7 @@
 //! Owns the checks of what is between a NIC and memory: its PCIe link, and the IOMMU.
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{DeviceDescription, HostDescription, IommuMode, PcieLink, PortState};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{DeviceDescription, HostDescription, IommuMode, PcieLink, PortState};
 
 /// Compares each NIC's link with the fastest that its card can have, and with its ports.
 pub(super) fn check_links(host: &HostDescription) -> Vec<HostFinding> {

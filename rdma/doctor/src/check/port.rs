@@ -1,8 +1,8 @@
 //! Owns the checks of ports: whether they are up, at the speed that they were bought for, in a
 //! partition.
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{DeviceKind, HostDescription, HostRailView, LinkLayer, PortState};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{DeviceKind, HostDescription, HostRailView, LinkLayer, PortState};
 
 pub(super) fn check_port_state(host: &HostDescription, rail: HostRailView<'_>) -> Vec<HostFinding> {
     let port = rail.port;

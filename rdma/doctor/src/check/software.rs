@@ -1,7 +1,7 @@
 //! Owns the checks of kernel modules and user libraries.
 
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{DRIVERS, DeviceKind, HostDescription, LinkLayer, UnusedNic};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{DRIVERS, DeviceKind, HostDescription, LinkLayer, UnusedNic};
 
 const LIBRARIES: &str = "apt-get install libibverbs1 ibverbs-providers librdmacm1, or dnf install \
     libibverbs librdmacm; then start again";

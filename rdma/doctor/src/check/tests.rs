@@ -7,8 +7,8 @@ mod pci;
 mod ports;
 mod software;
 
-use crate::doctor::fake_host_tree::FakeHostTree;
-use crate::doctor::finding::{FindingSeverity, HostCheckKind, worst_severity};
+use crate::fake_host_tree::FakeHostTree;
+use crate::finding::{FindingSeverity, HostCheckKind, worst_severity};
 
 #[test]
 fn a_healthy_node_has_nothing_to_do() {

@@ -3,8 +3,8 @@
 use super::software::libraries_missing;
 use super::usable_rails::usable_rails;
 use super::{HostRequirements, format_count, memory};
-use crate::doctor::finding::{HostCheckKind, HostFinding};
-use crate::doctor::host::{DeviceFileAccess, HostDescription, HostRailView};
+use crate::finding::{HostCheckKind, HostFinding};
+use crate::host::{DeviceFileAccess, HostDescription, HostRailView};
 
 const GET_RDMA: &str = "load the driver of a NIC that can do RDMA; for a trial without one: \
     modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0";

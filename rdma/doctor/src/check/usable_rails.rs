@@ -1,6 +1,6 @@
 //! Owns the question which rails of a host can carry a connection. Several checks ask it.
 
-use crate::doctor::host::{DeviceFileAccess, HostDescription, HostRailView, PortState};
+use crate::host::{DeviceFileAccess, HostDescription, HostRailView, PortState};
 
 /// Returns the rails that can carry a connection: port active, device file open, known to
 /// libibverbs, with an address, and of a device that makes connections.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::cgroup::list_limit_files;
 use super::file_tree::HostFileTree;
-use crate::cpu_affinity::CpuSet;
+use verbs3_rdma::cpu_affinity::CpuSet;
 
 /// The memory that this process can use: the host's total, and the cgroup's limit.
 #[derive(Debug, Clone, Default)]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::file_tree::HostFileTree;
-use crate::doctor::addresses::DeviceAddresses;
+use crate::addresses::DeviceAddresses;
 
 /// One network device, from its folder in `/sys/class/net`.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 //! its interrupts. Also whether irqbalance moves these.
 
 use super::file_tree::HostFileTree;
-use crate::cpu_affinity::CpuSet;
+use verbs3_rdma::cpu_affinity::CpuSet;
 
 /// The PCI function of an RDMA device, from the folder `device` in its own. It is empty for a
 /// device in software.

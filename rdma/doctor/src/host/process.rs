@@ -1,7 +1,7 @@
 //! Owns the limits and rights of this process: locked memory, capabilities, CPUs.
 
 use super::file_tree::HostFileTree;
-use crate::cpu_affinity::CpuSet;
+use verbs3_rdma::cpu_affinity::CpuSet;
 
 /// The limits and rights of this process, from `/proc/self`.
 #[derive(Debug, Clone, Default)]

@@ -31,7 +31,7 @@ pub struct UnusedNic {
 }
 
 /// Drivers, module and library of one family of NICs.
-pub(in crate::doctor) struct NicDriverFamily {
+pub(crate) struct NicDriverFamily {
     /// Driver of the hardware, as sysfs names it.
     pub hardware: &'static str,
     /// Module that adds RDMA.
@@ -53,7 +53,7 @@ const fn driver_family(
 
 /// All families, from rdma-core's `providers/` and the kernel's `drivers/infiniband/hw/`. Check
 /// again when either gains one.
-pub(in crate::doctor) const DRIVERS: [NicDriverFamily; 15] = [
+pub(crate) const DRIVERS: [NicDriverFamily; 15] = [
     driver_family("mlx5_core", "mlx5_ib", "mlx5", true),
     driver_family("mlx4_core", "mlx4_ib", "mlx4", true),
     driver_family("bnxt_en", "bnxt_re", "bnxt_re", false),

@@ -11,7 +11,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::route;
 use super::{ConnectOutcome, PeerProbe};
-use crate::doctor::host::HostDescription;
+use crate::host::HostDescription;
 
 /// Options for the connections to a peer. They should equal the tcp transport's settings, so that
 /// both take one route.
@@ -174,7 +174,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::doctor::list_addresses;
+    use crate::list_addresses;
 
     fn options() -> ProbeOptions {
         ProbeOptions { deadline: Duration::from_secs(5), bind_device: None, bind_address: None }

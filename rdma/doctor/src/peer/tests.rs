@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::doctor::fake_host_tree::FakeHostTree;
-use crate::doctor::finding::{FindingSeverity, worst_severity};
+use crate::fake_host_tree::FakeHostTree;
+use crate::finding::{FindingSeverity, worst_severity};
 
 fn connected(segment_bytes: u32) -> ConnectOutcome {
     ConnectOutcome::Connected {

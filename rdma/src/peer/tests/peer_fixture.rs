@@ -157,7 +157,7 @@ impl CallService for Echo {
     }
 }
 
-pub struct Bed {
+pub struct PeerFixture {
     pub peer: TransportPeer,
     pub tcp: Line,
     pub shm: Line,
@@ -166,13 +166,13 @@ pub struct Bed {
     _listener: UnixListener,
 }
 
-impl Drop for Bed {
+impl Drop for PeerFixture {
     fn drop(&mut self) {
         self.remove_socket();
     }
 }
 
-impl Bed {
+impl PeerFixture {
     /// A peer that has as many rails as this host.
     pub fn new(rails: usize, shm: bool, options: PeerOptions) -> Self {
         Self::with_peer_rails(rails, rails, shm, options)

@@ -176,8 +176,13 @@ impl QueuePairWire {
 
     /// Does what `close` would wait for on its thread, as far as it can be done beforehand: stops the
     /// queue pair and takes its completions. May be cancelled; `close` then begins again.
-    async fn prepare_close(&self) {
-        let Some((stopped, mut watch)) = self.stop_early() else { return };
+    async fn prepare_close(self: &Arc<Self>, tasks: &TaskTracker) {
+        if self.receives.shared_queue().is_none() {
+            return;
+        }
+        let wire = self.clone();
+        let stopping = run_blocking_aside(tasks, move || wire.stop_early()).await;
+        let Ok(Some((stopped, mut watch))) = stopping else { return };
         while watch.as_mut().is_some_and(|watch| !self.is_drained(watch)) {
             tokio::time::sleep(DRAIN_PAUSE).await;
         }
@@ -190,18 +195,18 @@ impl QueuePairWire {
     /// Closes on a thread that serves no data. May be cancelled; `close` then waits for what has
     /// begun.
     pub(in crate::verbs) async fn close_aside(self: &Arc<Self>, tasks: &TaskTracker) {
-        self.prepare_close().await;
+        self.prepare_close(tasks).await;
         let wire = self.clone();
         // `close` follows where this could not be run.
         let _ = run_blocking_aside(tasks, move || wire.close()).await;
         self.close();
     }
 
-    /// Stops a queue pair that takes shared buffers. Others end without a wait.
+    /// Stops a queue pair that takes shared buffers: a command to the firmware.
     fn stop_early(&self) -> Option<(io::Result<()>, Option<DrainWatch>)> {
         let lingers = self.lingers();
         let mut state = self.state.lock();
-        let pair = state.pair.as_ref().filter(|_| self.receives.shared_queue().is_some())?;
+        let pair = state.pair.as_ref()?;
         let stopped = pair.stop_traffic();
         let watch = stopped.is_ok().then(|| self.begin_drain(pair, lingers)).flatten();
         // Nothing is posted behind the beacon.

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use clap::Parser;
+use verbs3_fabric_bench::ALL_RAILS;
 use verbs3_loadtest::units;
-use verbs3_rdma::bench::ALL_RAILS;
 use verbs3_rdma::transport::TransportKind;
 use verbs3_rdma::verbs::has_memory_windows;
 

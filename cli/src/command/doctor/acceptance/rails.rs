@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use verbs3_rdma::doctor::{
+use verbs3_doctor::{
     DeviceKind, FindingSeverity, HostCheckKind, HostDescription, HostFinding, HostRailView,
     usable_rails,
 };

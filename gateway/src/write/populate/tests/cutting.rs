@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::super::page_cutter::{PageCutter, PageRun, QueueFull};
 use super::super::populate_memory::PopulateMemory;
-use super::scripted_tier::{BLOCK, GEOMETRY, PAGE, content};
+use super::populate_fixture::{BLOCK, GEOMETRY, PAGE, content};
 
 fn gauge() -> IntGauge {
     IntGauge::new("g", "g").unwrap()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use prometheus::Registry;
+use prometheus::{Registry, TextEncoder};
 use s3s::dto::ETag;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -16,6 +16,7 @@ use verbs3_protocol::{
     BlockGeometry, BlockIndex, ContentVersion, ObjectKey, ObjectVolume, PopulateToken, WorkerId,
 };
 use verbs3_settings::TimePeriod;
+use verbs3_tests::metrics::Metrics;
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsSettings};
 
@@ -108,7 +109,7 @@ impl PopulateTier for Arc<ScriptedTier> {
     }
 }
 
-pub(super) struct PopulateBed {
+pub(super) struct PopulateFixture {
     pub(super) tier: Arc<ScriptedTier>,
     pub(super) populator: WritePopulator,
     pub(super) tasks: TaskTracker,
@@ -126,7 +127,7 @@ pub(super) fn settings() -> GatewayPopulateSettings {
     }
 }
 
-impl PopulateBed {
+impl PopulateFixture {
     pub(super) fn new() -> Self {
         Self::with(&settings())
     }
@@ -191,12 +192,20 @@ impl PopulateBed {
         self.populator.finish_upload(&self.mount, object, upload, &listed, answered).await;
     }
 
-    /// The value of a metric with these words in its line.
-    pub(super) fn metric(&self, line: &str) -> u64 {
-        let text =
-            prometheus::TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
-        let found = text.lines().find_map(|shown| shown.strip_prefix(line)?.strip_prefix(' '));
-        found.unwrap_or_else(|| panic!("no {line} in {text}")).parse().unwrap()
+    /// The value of a metric that is shown.
+    pub(super) fn metric(&self, family: &str) -> u64 {
+        self.metrics().sum_shown(family, &[]).unwrap() as u64
+    }
+
+    /// How many pages were given up for this reason.
+    pub(super) fn given_up(&self, reason: &str) -> u64 {
+        let label = format!("reason=\"{reason}\"");
+        let family = "verbs3_populate_given_up_pages_total";
+        self.metrics().sum_shown(family, &[&label]).unwrap() as u64
+    }
+
+    fn metrics(&self) -> Metrics {
+        Metrics::parse(&TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap())
     }
 
     /// Waits for everything in the background.

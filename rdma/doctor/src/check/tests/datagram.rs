@@ -1,7 +1,7 @@
 //! Devices that make no reliable connections.
 
-use crate::doctor::fake_host_tree::FakeHostTree;
-use crate::doctor::finding::{FindingSeverity, HostCheckKind, worst_severity};
+use crate::fake_host_tree::FakeHostTree;
+use crate::finding::{FindingSeverity, HostCheckKind, worst_severity};
 
 const EFA: &str = "rdmap0s6";
 

@@ -1,8 +1,8 @@
 //! Locked memory, limits, huge pages, NUMA.
 
-use crate::doctor::check::{HostRequirements, format_bytes};
-use crate::doctor::fake_host_tree::{FakeHostTree, FindingExpectation};
-use crate::doctor::finding::{FindingSeverity, HostCheckKind};
+use crate::check::{HostRequirements, format_bytes};
+use crate::fake_host_tree::{FakeHostTree, FindingExpectation};
+use crate::finding::{FindingSeverity, HostCheckKind};
 
 const fn control(
     check: HostCheckKind,

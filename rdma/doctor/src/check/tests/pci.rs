@@ -1,9 +1,9 @@
 //! PCIe links, the IOMMU, interrupts, the CPUs of pollers.
 
-use crate::doctor::check::HostRequirements;
-use crate::doctor::fake_host_tree::{FakeHostTree, FindingExpectation};
-use crate::doctor::finding::{FindingSeverity, HostCheckKind, HostFinding};
-use crate::doctor::host::PcieLink;
+use crate::check::HostRequirements;
+use crate::fake_host_tree::{FakeHostTree, FindingExpectation};
+use crate::finding::{FindingSeverity, HostCheckKind, HostFinding};
+use crate::host::PcieLink;
 
 const CARD: &str = "sys/devices/pci0/0000:03:00.0";
 

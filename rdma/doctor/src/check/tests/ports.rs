@@ -1,7 +1,7 @@
 //! Ports, GIDs, addresses, MTUs, partitions, IPoIB, bonds, counters.
 
-use crate::doctor::fake_host_tree::{FakeHostTree, FindingExpectation};
-use crate::doctor::finding::{FindingSeverity, HostCheckKind};
+use crate::fake_host_tree::{FakeHostTree, FindingExpectation};
+use crate::finding::{FindingSeverity, HostCheckKind};
 
 const IB: &str = "sys/class/infiniband/mlx5_0/ports/1";
 const ROCE: &str = "sys/class/infiniband/mlx5_1/ports/1";

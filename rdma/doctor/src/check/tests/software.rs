@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::doctor::fake_host_tree::{FakeHostTree, FindingExpectation};
-use crate::doctor::finding::{FindingSeverity, HostCheckKind};
+use crate::fake_host_tree::{FakeHostTree, FindingExpectation};
+use crate::finding::{FindingSeverity, HostCheckKind};
 
 const fn control(
     check: HostCheckKind,
