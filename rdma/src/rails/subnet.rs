@@ -18,7 +18,8 @@ impl RailSubnet {
 
     /// Returns true if `text` is meant as a subnet: `10.2.0.0/16`.
     pub fn is_notation(text: &str) -> bool {
-        text.contains('/')
+        let is_of_address = |c: char| c.is_ascii_hexdigit() || c == ':';
+        text.split_once('/').is_some_and(|(address, _)| address.starts_with(is_of_address))
     }
 
     /// Returns true if `address` lies in this subnet. Every address of a subnet without any common
