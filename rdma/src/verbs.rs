@@ -11,10 +11,6 @@ mod chunk;
 mod chunk_sender;
 mod chunk_slots;
 mod completion_vectors;
-#[cfg(test)]
-mod fake_devices;
-#[cfg(test)]
-mod hostile;
 mod message_events;
 mod pinned_runtime;
 mod pinning_turn;
@@ -38,9 +34,9 @@ mod send_requests;
 mod server;
 mod session_seals;
 mod setup_runtime;
-#[cfg(test)]
-mod sharing;
 mod sys;
+#[cfg(test)]
+mod tests;
 mod window_pool;
 mod wire_halves;
 mod write_plan;
@@ -157,41 +153,5 @@ fn classify_listing(listed: io::Result<Vec<(String, u32)>>) -> Result<Vec<RdmaDe
             Some(libc::ENOSYS) => NoRdma::NoKernelVerbs,
             _ => NoRdma::Other(error.to_string()),
         }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn every_way_of_having_no_device_is_a_value_with_its_reason() {
-        let errno = |code| classify_listing(Err(io::Error::from_raw_os_error(code))).unwrap_err();
-        assert_eq!(errno(95), NoRdma::NoLibrary);
-        assert_eq!(errno(38), NoRdma::NoKernelVerbs);
-        assert!(matches!(errno(13), NoRdma::Other(_)));
-        assert_eq!(classify_listing(Ok(vec![])), Err(NoRdma::NoDevice));
-        assert!(NoRdma::NoLibrary.to_string().starts_with("no RDMA device: libibverbs"));
-    }
-
-    #[test]
-    fn devices_are_listed_with_their_fabric() {
-        let devices = classify_listing(Ok(vec![("rxe0".into(), 0), ("siw0".into(), 1)])).unwrap();
-        let fabrics: Vec<_> = devices.iter().map(|device| device.fabric).collect();
-        assert_eq!(fabrics, [RdmaFabricKind::InfiniBand, RdmaFabricKind::Iwarp]);
-    }
-
-    #[test]
-    fn the_probe_answers_on_any_host() {
-        // A device directory that the kernel shows and the probe does not find would be a broken
-        // probe.
-        let kernel_has =
-            std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut dir| dir.next().is_some());
-        match probe_devices() {
-            Ok(devices) => assert!(kernel_has && !devices.is_empty()),
-            // Devices without the library are not usable, and that is the reason given.
-            Err(reason) => assert!(!kernel_has || reason == NoRdma::NoLibrary, "{reason}"),
-        }
     }
 }

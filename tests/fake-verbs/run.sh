@@ -19,11 +19,11 @@ for profile in 0 1 2 4 5 6 8 9; do
 done
 # A queue pair that ends gives its buffers back, also on a device that forgets completions.
 for profile in 0 4; do
-    VERBS3_TEST_ADDRESS=127.0.$profile.1 timeout 300 "$UNIT" --ignored verbs::sharing --test-threads=1
+    VERBS3_TEST_ADDRESS=127.0.$profile.1 timeout 300 "$UNIT" --ignored verbs::tests::sharing --test-threads=1
 done
 # Peers that write where nothing was lent, and devices that say so by an event alone.
-VERBS3_TEST_ADDRESS=127.0.0.1 timeout 300 "$UNIT" --ignored verbs::hostile --test-threads=1
+VERBS3_TEST_ADDRESS=127.0.0.1 timeout 300 "$UNIT" --ignored verbs::tests::hostile --test-threads=1
 # Devices that fail, move, or refuse registrations. Each case names devices of its own.
-timeout 300 "$UNIT" --ignored verbs::fake_devices
+timeout 300 "$UNIT" --ignored verbs::tests::fake_devices
 # What an acceptance run measures and judges.
 timeout 300 "$ACCEPTANCE" --ignored

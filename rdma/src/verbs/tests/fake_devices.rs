@@ -18,9 +18,6 @@ use tokio::sync::Notify;
 
 use verbs3_settings::TimePeriod;
 
-use super::rail::RailDevice;
-use super::sys::{CmId, CmQueuePair, EventChannel};
-use super::{RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
 use crate::calls::{HandshakeError, HandshakeSecret};
 use crate::landing::Landing;
@@ -30,6 +27,9 @@ use crate::transport::{
     CallEvent, CallService, IncomingCall, PeerConnection, PeerTransport, ReplySender,
     TransportError, WayTerms,
 };
+use crate::verbs::rail::RailDevice;
+use crate::verbs::sys::{CmId, CmQueuePair, EventChannel};
+use crate::verbs::{RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 
 /// What the fake provider does to a device when its address is resolved with one of these ports
 /// (`tests/fake-verbs/fake_cm.c`).

@@ -12,9 +12,6 @@ use bytes::Bytes;
 
 use verbs3_settings::TimePeriod;
 
-use super::buffer_ledger::BufferTally;
-use super::receive_buffers::SharedRing;
-use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
 use crate::calls::{CallOptions, HandshakeSecret};
 use crate::landing::Landing;
@@ -22,6 +19,9 @@ use crate::metrics::{ReceiveBufferState, rail_metrics};
 use crate::transport::{
     CallEvent, CallService, IncomingCall, PeerConnection, ReplySender, WayTerms,
 };
+use crate::verbs::buffer_ledger::BufferTally;
+use crate::verbs::receive_buffers::SharedRing;
+use crate::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
 /// Deadline for a connection in an emulated guest that shares its CPUs.

@@ -14,19 +14,6 @@ use tokio::runtime::Handle;
 
 use verbs3_settings::TimePeriod;
 
-use super::chunk_sender::LocalKeyLookup;
-use super::queue_pair_wire::QueuePairWire;
-use super::queue_terms::QueueTerms;
-use super::rail::{ArenaPurpose, OpenRail};
-use super::rail_connector::{connect_options, expect_event};
-use super::rail_opener::RailOpener;
-use super::readable_source::{ReadableSource, next_event, watch_readable};
-use super::session_seals::{SenderSeals, SessionSeals};
-use super::sys::{
-    CmId, EventChannel, EventKind, GatherElement, SGES_MAX, WorkOperation, WorkRequest,
-};
-use super::wire_halves::WireInlet;
-use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
 use crate::calls::{
     self, AdmissionGate, FrameHeader, FrameInlet, FrameKind, GateLimits, HandshakeSecret,
@@ -35,6 +22,19 @@ use crate::calls::{
 use crate::landing::{Landing, LandingFill};
 use crate::settings::FeatureSwitch;
 use crate::transport::{CallService, IncomingCall, PeerConnection, ReplySender, WayTerms};
+use crate::verbs::chunk_sender::LocalKeyLookup;
+use crate::verbs::queue_pair_wire::QueuePairWire;
+use crate::verbs::queue_terms::QueueTerms;
+use crate::verbs::rail::{ArenaPurpose, OpenRail};
+use crate::verbs::rail_connector::{connect_options, expect_event};
+use crate::verbs::rail_opener::RailOpener;
+use crate::verbs::readable_source::{ReadableSource, next_event, watch_readable};
+use crate::verbs::session_seals::{SenderSeals, SessionSeals};
+use crate::verbs::sys::{
+    CmId, EventChannel, EventKind, GatherElement, SGES_MAX, WorkOperation, WorkRequest,
+};
+use crate::verbs::wire_halves::WireInlet;
+use crate::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 
 const PAGE: usize = 64 << 10;
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
@@ -466,8 +466,9 @@ async fn hostile_gateway_that_reads_no_answer_frees_its_place() {
         calls::request_handshake(&mut inlet, &verbs.calls.handshake_terms("")).await.unwrap();
     let _session = inlet.with_session(agreed.frame_bytes_max);
     let mut call = 0;
-    let may_send =
-        &mut |state: &mut super::queue_pair_wire::QueuePairWireState| state.credits.may_send();
+    let may_send = &mut |state: &mut crate::verbs::queue_pair_wire::QueuePairWireState| {
+        state.credits.may_send()
+    };
     while tokio::time::timeout(Duration::from_secs(2), wire.drive_until(may_send)).await.is_ok() {
         call += 1;
         assert!(call < 10_000, "the worker goes on reading");
