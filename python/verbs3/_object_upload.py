@@ -30,7 +30,7 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
         self._bucket, self._key = fs._split_object(path)
         self._upload_id: str | None = None
         self._parts: list[dict[str, Any]] = []
-        self._rest: memoryview | None = None
+        self._rest: bytes | None = None
         self._opened_under = sys.exc_info()[1]
         # A forked child has a copy: neither its end nor its `close` is the upload's.
         self._process = os.getpid()
@@ -39,21 +39,20 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
         """The first part begins the upload. What fits in one is written by one request."""
 
     def _upload_chunk(self, final: bool = False) -> bool:
-        data = self.buffer.getbuffer()
         at, wanted = 0, self._part_bytes()
+        end = self.buffer.seek(0, 2)
         # A rest too short to be a part goes with the one before it.
-        while len(data) - at >= wanted + (0 if final else PART_BYTES_MIN):
-            self._upload_part(data[at : at + wanted])
+        while end - at >= wanted + (0 if final else PART_BYTES_MIN):
+            self._upload_part(self._copy_buffered(at, at + wanted))
             at += wanted
         if final:
-            self._rest = data[at:]
+            self._rest = self._copy_buffered(at, end)
             if self.autocommit:
                 self.commit()
             return True
         if not at:
             return False
-        kept = bytes(data[at:])
-        data.release()
+        kept = self._copy_buffered(at, end)
         # What fsspec does after a chunk that took all, but for the bytes that are left.
         self.offset += at
         self.buffer.seek(0)
@@ -61,11 +60,17 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
         self.buffer.write(kept)
         return False
 
+    def _copy_buffered(self, begin: int, end: int) -> bytes:
+        """No view of the buffer outlives this: one that an exception's frames keep ends Python 3.12.1
+        when it is collected (cpython issue 111049)."""
+        with self.buffer.getbuffer() as data, data[begin:end] as part:
+            return bytes(part)
+
     def _part_bytes(self) -> int:
         """Parts grow by and by: the last quarter of 10,000 has parts of eight times the length."""
         return int(self.blocksize * 2 ** (len(self._parts) * 4 // PARTS_MAX))
 
-    def _upload_part(self, data: memoryview) -> None:
+    def _upload_part(self, data: bytes) -> None:
         boto = self.fs.gateway.boto
         where = {"Bucket": self._bucket, "Key": self._key}
         with translate_error(self.path):
@@ -73,7 +78,7 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
                 self._upload_id = boto.create_multipart_upload(**where)["UploadId"]
             number = len(self._parts) + 1
             answered = boto.upload_part(
-                **where, UploadId=self._upload_id, PartNumber=number, Body=bytes(data)
+                **where, UploadId=self._upload_id, PartNumber=number, Body=data
             )
         part = {"PartNumber": number, "ETag": answered["ETag"]}
         for name in answered:
@@ -89,7 +94,7 @@ class ObjectUpload(AbstractBufferedFile):  # type: ignore[misc]
         condition = {"IfNoneMatch": "*"} if self._is_new else {}
         with translate_error(self.path):
             if self._upload_id is None:
-                boto.put_object(**where, Body=bytes(rest or b""), **condition)
+                boto.put_object(**where, Body=rest or b"", **condition)
                 return
             if rest:
                 self._upload_part(rest)
