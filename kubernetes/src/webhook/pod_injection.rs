@@ -18,6 +18,8 @@ const BESIDE_ENV_FROM: &str = "verbs3.io/beside-env-from";
 /// Annotation that a kubelet gives the shadow of its static pod: nobody may change it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// The lists of a pod's containers.
+const CONTAINER_LISTS: [&str; 2] = ["initContainers", "containers"];
 const NODE_IP: &str = "VERBS3_NODE_IP";
 const ENDPOINT: &str = "AWS_ENDPOINT_URL_S3";
 /// What says where S3 is. The first wins over the second in every SDK, so it is not added beside it.
@@ -77,9 +79,8 @@ impl WebhookSettings {
         if is_disabled || annotations.get(MIRROR).is_some() || runs_on_windows(&pod["spec"]) {
             return injection;
         }
-        let lists = ["initContainers", "containers"];
         let count_of = |list: &str| pod["spec"][list].as_array().map_or(0, Vec::len);
-        if lists.into_iter().map(count_of).sum::<usize>() > CONTAINERS_MAX {
+        if CONTAINER_LISTS.into_iter().map(count_of).sum::<usize>() > CONTAINERS_MAX {
             let warning = format!(
                 "verbs3: the pod has more than {CONTAINERS_MAX} containers: nothing was added"
             );
@@ -98,7 +99,8 @@ impl WebhookSettings {
             true => self.find_lending(&pod["spec"], &mut injection.warnings),
             false => None,
         };
-        for list in lists {
+        let mut lends = false;
+        for list in CONTAINER_LISTS {
             for (index, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate()
             {
                 if !is_beside_env_from && hides_variables(container, lending.is_some()) {
@@ -107,13 +109,11 @@ impl WebhookSettings {
                 }
                 let path = format!("/spec/{list}/{index}");
                 let parts = ContainerParts { source: source.as_ref(), lending };
-                self.plan_container(container, &path, parts, &mut injection.operations);
+                lends |= self.plan_container(container, &path, parts, &mut injection.operations);
             }
         }
         // For nobody, a folder of the host would only keep the pod out of its namespace.
-        if let Some(folder) = lending
-            && injection.operations.iter().any(mounts_something)
-        {
+        if let Some(folder) = lending.filter(|_| lends) {
             folder.plan_volume(&pod["spec"], &mut injection.operations);
         }
         injection
@@ -131,16 +131,17 @@ impl WebhookSettings {
         None
     }
 
+    /// Returns whether the container sees the folder of the gateway's socket.
     fn plan_container(
         &self,
         container: &Value,
         path: &str,
         parts: ContainerParts<'_>,
         operations: &mut Vec<Value>,
-    ) {
+    ) -> bool {
         let env = container["env"].as_array();
         if env.is_none() && !container["env"].is_null() {
-            return;
+            return false;
         }
         let place = |name: &str| env.and_then(|env| env.iter().position(|v| v["name"] == name));
         let sets_any = |names: &[&str]| names.iter().any(|name| place(name).is_some());
@@ -177,9 +178,11 @@ impl WebhookSettings {
             }));
         }
         // A socket of the container's own has its own folder.
+        let mut lends = false;
         if let Some(lending) = parts.lending.filter(|_| !sets_any(&[lending_folder::SOCKET]))
             && let Some(mounting) = lending.plan_mount(container, path)
         {
+            lends = true;
             added.push(lending.socket_variable());
             operations.extend(mounting);
         }
@@ -191,6 +194,7 @@ impl WebhookSettings {
                 json!({ "op": "add", "path": format!("{path}/{}", at + index), "value": variable })
             })),
         }
+        lends
     }
 }
 
@@ -219,10 +223,6 @@ fn hides_variables(container: &Value, lends: bool) -> bool {
         lists.iter().copied().flatten().any(|name| name.starts_with(prefix))
     };
     container["envFrom"].as_array().into_iter().flatten().any(may_set)
-}
-
-fn mounts_something(operation: &Value) -> bool {
-    operation["path"].as_str().is_some_and(|path| path.contains("/volumeMounts"))
 }
 
 fn runs_on_windows(spec: &Value) -> bool {

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::CONTAINER_LISTS;
+
 /// Annotation of pods that lend memory. Not for all: a folder of the host keeps a pod out of
 /// namespaces that enforce Pod Security `baseline`.
 pub(super) const LENDING: &str = "verbs3.io/lending";
@@ -35,7 +37,7 @@ impl<'a> LendingFolder<'a> {
     pub fn is_in_the_way(&self, spec: &Value) -> bool {
         match volume_of(spec) {
             Some(own) => own["hostPath"]["path"] != self.folder,
-            None => ["initContainers", "containers"]
+            None => CONTAINER_LISTS
                 .into_iter()
                 .flat_map(|list| spec[list].as_array().into_iter().flatten())
                 .flat_map(|container| container["volumeMounts"].as_array().into_iter().flatten())
