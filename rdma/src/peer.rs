@@ -276,9 +276,10 @@ impl TransportPeerInner {
         pick: &ConnectionPick,
         now: Instant,
     ) {
-        let crowded = pick.in_flight >= self.options.settings.calls_per_connection as usize;
+        let crowd = self.options.settings.calls_per_connection as usize;
+        let crowded = pick.calls_min >= crowd;
         if pick.kind == TransportKind::Tcp
-            && crowded
+            && pick.load.weigh_calls() >= crowd
             && state.tcp.len() < self.options.settings.connections_max as usize
             && state.may_try(now)
         {

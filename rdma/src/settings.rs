@@ -197,7 +197,8 @@ pub struct PeerSettings {
     /// Connections to each worker over one transport; over verbs at least one for each rail.
     #[setting(default = 4, range = 1..=64)]
     pub connections_max: u32,
-    /// Calls under way on the least loaded connection from which another one is opened.
+    /// Calls under way on the least loaded connection from which another one is opened. Over tcp
+    /// each 128 KiB that they wait for count as one more: one thread at each end moves them.
     #[setting(default = 16, range = 1..=65_536)]
     pub calls_per_connection: u32,
     /// A connection without calls is closed after this.

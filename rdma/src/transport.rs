@@ -231,6 +231,27 @@ impl OutgoingCall {
     }
 }
 
+/// What a connection has to do still.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallLoad {
+    /// Unsettled calls.
+    pub calls: usize,
+    /// Bytes of their landings.
+    pub landing_bytes: u64,
+    /// The next call has to wait for another one's end.
+    pub is_full: bool,
+}
+
+impl CallLoad {
+    /// Bytes that take as long as a small call, about.
+    const BYTES_OF_A_CALL: u64 = 128 << 10;
+
+    /// Returns the load in calls. Bytes count as well.
+    pub fn weigh_calls(self) -> usize {
+        self.calls + (self.landing_bytes / Self::BYTES_OF_A_CALL) as usize
+    }
+}
+
 /// An established, authenticated connection (or bundle of them) to one peer.
 pub trait PeerConnection: Send + Sync {
     fn transport_kind(&self) -> TransportKind;
@@ -247,9 +268,9 @@ pub trait PeerConnection: Send + Sync {
     fn frames_received(&self) -> u64 {
         0
     }
-    /// Returns the count of unsettled calls, to choose the least loaded of several connections.
-    fn in_flight(&self) -> usize {
-        0
+    /// Returns what is unsettled, to choose the least loaded of several connections.
+    fn call_load(&self) -> CallLoad {
+        CallLoad::default()
     }
     /// Returns the other ways that the peer announces. Only tcp knows them.
     fn peer_ways(&self) -> &TransportWays {

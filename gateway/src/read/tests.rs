@@ -138,12 +138,10 @@ impl ReadSetup {
                     let transport =
                         InProcess::make_transport(worker.clone(), InProcessMode::Copy(fault));
                     let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
-                    TransportPeer::new(
-                        id.0.clone(),
-                        address,
-                        vec![transport],
-                        PeerOptions::default(),
-                    )
+                    // A fault cuts one connection: a worker that is gone has no other.
+                    let mut options = PeerOptions::default();
+                    options.settings.connections_max = 1;
+                    TransportPeer::new(id.0.clone(), address, vec![transport], options)
                 }
             };
             peers.insert(id.clone(), Arc::new(peer));

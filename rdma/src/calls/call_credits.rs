@@ -11,6 +11,8 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
+use crate::transport::CallLoad;
+
 /// Error: the connection is over and no credit will come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CreditsClosed;
@@ -22,6 +24,8 @@ pub(crate) struct CallCredits {
 
 struct CallCreditState {
     free: usize,
+    /// Of the calls that have a credit.
+    landing_bytes: u64,
     closed: bool,
     next: u64,
     /// Wakers by age of the request.
@@ -31,6 +35,16 @@ struct CallCreditState {
 /// One credit. Dropping it gives the credit back.
 pub(crate) struct CreditPermit {
     credits: Arc<CallCredits>,
+    landing_bytes: u64,
+}
+
+impl CreditPermit {
+    /// Counts the landing of the call that it is for.
+    pub(crate) fn carry_bytes(mut self, landing_bytes: u64) -> Self {
+        self.landing_bytes += landing_bytes;
+        self.credits.state.lock().landing_bytes += landing_bytes;
+        self
+    }
 }
 
 /// A request for one credit. It costs nothing while it is not polled, and dropping it withdraws it.
@@ -42,12 +56,24 @@ pub(crate) struct CreditRequest {
 
 impl CallCredits {
     pub(crate) fn new(max: usize) -> Arc<Self> {
-        let state = CallCreditState { free: max, closed: false, next: 0, waiting: BTreeMap::new() };
+        let state = CallCreditState {
+            free: max,
+            landing_bytes: 0,
+            closed: false,
+            next: 0,
+            waiting: BTreeMap::new(),
+        };
         Arc::new(Self { max, state: Mutex::new(state) })
     }
 
-    pub(crate) fn in_use(&self) -> usize {
-        self.max - self.state.lock().free
+    /// Returns how many are in use, and the bytes of those calls.
+    pub(crate) fn call_load(&self) -> CallLoad {
+        let state = self.state.lock();
+        CallLoad {
+            calls: self.max - state.free,
+            landing_bytes: state.landing_bytes,
+            is_full: state.free == 0,
+        }
     }
 
     /// Takes a credit. Returns `None` when all are in use, or when the connection is over.
@@ -57,7 +83,7 @@ impl CallCredits {
             return None;
         }
         state.free -= 1;
-        Some(CreditPermit { credits: self.clone() })
+        Some(CreditPermit { credits: self.clone(), landing_bytes: 0 })
     }
 
     pub(crate) fn request_credit(self: &Arc<Self>) -> CreditRequest {
@@ -89,7 +115,8 @@ impl CreditRequest {
             if let Some(place) = self.place.take() {
                 state.waiting.remove(&place);
             }
-            return Poll::Ready(Ok(CreditPermit { credits: self.credits.clone() }));
+            let credits = self.credits.clone();
+            return Poll::Ready(Ok(CreditPermit { credits, landing_bytes: 0 }));
         }
         let place = *self.place.get_or_insert_with(|| {
             state.next += 1;
@@ -114,6 +141,7 @@ impl Drop for CreditPermit {
         let waiting = {
             let mut state = self.credits.state.lock();
             state.free += 1;
+            state.landing_bytes -= self.landing_bytes;
             std::mem::take(&mut state.waiting)
         };
         waiting.into_values().for_each(Waker::wake);
@@ -144,6 +172,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_count_until_their_call_ends() {
+        let credits = CallCredits::new(2);
+        let small = credits.try_take().unwrap().carry_bytes(0);
+        let large = credits.try_take().unwrap().carry_bytes(1 << 20);
+        let both = CallLoad { calls: 2, landing_bytes: 1 << 20, is_full: true };
+        assert_eq!(credits.call_load(), both);
+        assert_eq!(credits.call_load().weigh_calls(), 2 + 8);
+        drop(large);
+        assert_eq!(credits.call_load(), CallLoad { calls: 1, ..CallLoad::default() });
+        drop(small);
+        assert_eq!(credits.call_load(), CallLoad::default());
+    }
+
+    #[test]
     fn a_wish_that_nobody_polls_again_keeps_no_credit_from_others() {
         let (credits, count) = (CallCredits::new(1), Arc::new(Count::default()));
         let held = credits.try_take().unwrap();
@@ -155,11 +197,11 @@ mod tests {
             let Poll::Ready(Ok(permit)) = poll(&mut busy, &count) else {
                 panic!("starved by a wish that is not polled")
             };
-            assert_eq!(credits.in_use(), 1);
+            assert_eq!(credits.call_load().calls, 1);
             drop(permit);
         }
         assert!(matches!(poll(&mut idle, &count), Poll::Ready(Ok(_))));
-        assert_eq!(credits.in_use(), 0);
+        assert_eq!(credits.call_load().calls, 0);
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::{FrameHeader, FrameKind, FrameOutlet, OutgoingFrame, PendingCall};
 use crate::landing::Landing;
 use crate::peer::TransportWays;
 use crate::transport::{
-    CallDriver, CallEvent, CallRefusal, NoReplyCause, OutgoingCall, PeerConnection, TransportError,
-    TransportKind,
+    CallDriver, CallEvent, CallLoad, CallRefusal, NoReplyCause, OutgoingCall, PeerConnection,
+    TransportError, TransportKind,
 };
 
 /// A requester's handle on its line. The connection and its last call drop it; then the tasks end.
@@ -80,8 +80,8 @@ impl<O: FrameOutlet> PeerConnection for LineConnection<O> {
         self.handle.line.calls.lock().broken.clone()
     }
 
-    fn in_flight(&self) -> usize {
-        self.handle.line.credits.in_use()
+    fn call_load(&self) -> CallLoad {
+        self.handle.line.credits.call_load()
     }
 
     fn frames_received(&self) -> u64 {
@@ -105,7 +105,7 @@ impl<O: FrameOutlet> RequesterLineHandle<O> {
             .as_mut()
             .map(|landing| self.line.outlet.lend_landing(landing))
             .unwrap_or_default();
-        let credit = Some(CountedCredit::new(permit));
+        let credit = Some(CountedCredit::new(permit.carry_bytes(lent_bytes)));
         let pending = Arc::new(
             PendingCall::new(O::KIND, landing, credit)
                 .mark_described(!lent.is_empty())

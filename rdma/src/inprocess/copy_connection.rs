@@ -21,9 +21,9 @@ use crate::calls::PendingCall;
 use crate::landing::Landing;
 use crate::metrics::transport_metrics;
 use crate::transport::{
-    CallDriver, CallEvent, CallRefusal, CallService, IncomingCall, LossCause, OutgoingCall,
-    PeerConnection, ReplyDriver, ReplyPart, ReplySender, TransportError, TransportKind,
-    UnreachableCause,
+    CallDriver, CallEvent, CallLoad, CallRefusal, CallService, IncomingCall, LossCause,
+    OutgoingCall, PeerConnection, ReplyDriver, ReplyPart, ReplySender, TransportError,
+    TransportKind, UnreachableCause,
 };
 
 const PEER: &str = "in-process peer";
@@ -61,6 +61,7 @@ struct CopyCallTable {
 
 struct CopyCallEntry {
     pending: Arc<PendingCall>,
+    landing_bytes: u64,
     handler: Option<AbortHandle>,
 }
 
@@ -86,7 +87,7 @@ impl PeerConnection for CopyConnection {
                 cause: UnreachableCause::Broken(Arc::new(error)),
             });
         } else {
-            let open = CopyCallEntry { pending: pending.clone(), handler: None };
+            let open = CopyCallEntry { pending: pending.clone(), landing_bytes, handler: None };
             calls.open.insert(id, open);
             drop(calls);
             self.spawn_handler(id, message, landing_bytes, pending.clone());
@@ -98,8 +99,10 @@ impl PeerConnection for CopyConnection {
         self.wire.calls.lock().broken.clone()
     }
 
-    fn in_flight(&self) -> usize {
-        self.wire.calls.lock().open.len()
+    fn call_load(&self) -> CallLoad {
+        let calls = self.wire.calls.lock();
+        let landing_bytes = calls.open.values().map(|call| call.landing_bytes).sum();
+        CallLoad { calls: calls.open.len(), landing_bytes, is_full: false }
     }
 }
 

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use crate::landing::Landing;
 use crate::peer::TransportWays;
 use crate::transport::{
-    OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
+    CallLoad, OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError,
+    TransportKind,
 };
 
 pub(super) struct PosingTransport {
@@ -55,8 +56,8 @@ impl PeerConnection for PosingConnection {
         self.inner.broken_reason()
     }
 
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
+    fn call_load(&self) -> CallLoad {
+        self.inner.call_load()
     }
 
     fn peer_ways(&self) -> &TransportWays {

@@ -256,7 +256,7 @@ impl TransportPeerInner {
             state.drop_broken(&self.name, now);
             let over = self.over.is_cancelled();
             state.retain_connections(|held| {
-                if held.connection.in_flight() > 0 {
+                if held.connection.call_load().calls > 0 {
                     held.used = now;
                 }
                 !over && now.saturating_duration_since(held.used) < idle_max

@@ -13,7 +13,7 @@ use super::route_monitor::{RouteMonitor, fell_back};
 use super::transport_lane::{PooledConnection, TransportLane, take_broken};
 use super::transport_ways::TransportWays;
 use crate::metrics::{PeerTrouble, transport_metrics};
-use crate::transport::{PeerConnection, TransportError, TransportKind};
+use crate::transport::{CallLoad, PeerConnection, TransportError, TransportKind};
 
 /// The ways to one peer, and the connections over them.
 pub(super) struct WayChoice {
@@ -43,7 +43,9 @@ pub(super) struct WayChoice {
 pub(super) struct ConnectionPick {
     pub(super) connection: Arc<dyn PeerConnection>,
     pub(super) kind: TransportKind,
-    pub(super) in_flight: usize,
+    pub(super) load: CallLoad,
+    /// Of the connection that has the fewest.
+    pub(super) calls_min: usize,
 }
 
 impl WayChoice {
@@ -204,13 +206,19 @@ fn take_least<'a>(
     held: impl Iterator<Item = (usize, &'a mut PooledConnection)>,
     now: Instant,
 ) -> Option<ConnectionPick> {
-    let (in_flight, _, held) = held
-        .map(|(order, held)| (held.connection.in_flight(), order, held))
-        .min_by_key(|(in_flight, order, _)| (*in_flight, *order))?;
+    let mut calls_min = usize::MAX;
+    let loaded = held.map(|(order, held)| {
+        let load = held.connection.call_load();
+        calls_min = calls_min.min(load.calls);
+        (load, order, held)
+    });
+    let (load, _, held) =
+        loaded.min_by_key(|(load, order, _)| (load.is_full, load.weigh_calls(), *order))?;
     held.used = now;
     Some(ConnectionPick {
         connection: held.connection.clone(),
         kind: held.connection.transport_kind(),
-        in_flight,
+        load,
+        calls_min,
     })
 }

@@ -153,6 +153,39 @@ async fn crowded_connections_get_company_up_to_the_bound() {
     .await;
 }
 
+#[tokio::test]
+async fn few_large_calls_get_company_and_small_ones_none() {
+    within_deadline(async {
+        let gate = Arc::new(Semaphore::new(0));
+        let open = gate.clone();
+        let waits = service(move |request, reply| {
+            let gate = gate.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                let _ = reply.send_last(request.message, 0, vec![]).await;
+            }
+        });
+        let options = PeerOptions::default();
+        let (peer, _) = peer(waits, InProcessFaults::without_faults(), options);
+        let arena = arena(12);
+        let mut calls = Vec::new();
+        calls.push(peer.start_call("hello".into(), None));
+        eventually("the first connection", || peer.connection_count() == 1).await;
+        calls.extend((0..7).map(|_| peer.start_call("hello".into(), None)));
+        assert_eq!(peer.connection_count(), 1);
+        // Two of 1 MiB are as much as sixteen small ones.
+        for connections in [1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4] {
+            calls.push(peer.start_call("hello".into(), landing(&arena, 1 << 20)));
+            eventually("so many connections", || peer.connection_count() == connections).await;
+        }
+        open.add_permits(calls.len());
+        for call in &mut calls {
+            collect(call).await.unwrap();
+        }
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_is_closed_and_made_again_when_needed() {
     let (peer, connects) = peer(echo(), InProcessFaults::without_faults(), PeerOptions::default());
