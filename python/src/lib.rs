@@ -2,6 +2,7 @@
 //! errors as exceptions. What users see is in `verbs3/`.
 
 mod cache_verdicts;
+mod cuda_pinner;
 mod native_body;
 mod native_client;
 mod native_errors;

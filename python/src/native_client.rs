@@ -9,12 +9,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use verbs3_lending_client::{
     ClientLendingError, FORWARDED_HEADERS, LendingClient, LendingClientOptions, LentAnswer,
-    LentReadMethod, LentReadRequest, ReadBatch,
+    LentReadMethod, LentReadRequest, MemoryPinner, ReadBatch,
 };
 
 use crate::cache_verdicts::{CacheVerdicts, PROCESS_VERDICTS};
+use crate::cuda_pinner::CudaPinner;
 use crate::native_body::NativeBody;
-use crate::native_errors::{WaitEnd, error_of_client};
+use crate::native_errors::{LendingUnavailable, WaitEnd, error_of_client};
 
 /// Names and values.
 type AnswerHeaders<'py> = Vec<(String, Bound<'py, PyBytes>)>;
@@ -49,7 +50,7 @@ impl NativeBatch {
 #[pymethods]
 impl NativeClient {
     #[new]
-    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for, read_for))]
+    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for, read_for, cuda_device=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn new(
         py: Python<'_>,
@@ -61,7 +62,12 @@ impl NativeClient {
         reads_max: u32,
         reconnect_for: f64,
         read_for: f64,
+        cuda_device: Option<i32>,
     ) -> PyResult<Self> {
+        let pinner = cuda_device.map(|device| py.detach(|| CudaPinner::load_driver(device)));
+        let pinner = pinner.transpose().map_err(|error| {
+            LendingUnavailable::new_err(format!("lent memory can't be pinned: {error}"))
+        })?;
         let reconnect_for = Duration::try_from_secs_f64(reconnect_for).unwrap_or_default();
         let options = LendingClientOptions {
             socket,
@@ -72,10 +78,17 @@ impl NativeClient {
             reads_max,
             reconnect_for,
             read_for: Duration::try_from_secs_f64(read_for).unwrap_or(Duration::MAX),
+            pinner: pinner.map(|pinner| Arc::new(pinner) as Arc<dyn MemoryPinner>),
         };
         let connected = py.detach(|| LendingClient::connect(options));
         let verdicts = Arc::new(CacheVerdicts::new());
         connected.map(|client| Self { client, verdicts }).map_err(|error| error_of_client(&error))
+    }
+
+    /// Returns how much memory it lends.
+    #[getter]
+    fn memory_bytes(&self) -> u64 {
+        self.client.client_options().memory_bytes
     }
 
     /// Reads one object or range; returns status, headers and body.

@@ -53,9 +53,9 @@ pub(crate) fn error_of_client(error: &ClientLendingError) -> PyErr {
         ClientLendingError::Unavailable { source, .. } => {
             LendingUnavailable::new_err(format!("{text} ({source})"))
         }
-        ClientLendingError::Refused { .. } | ClientLendingError::Memory { .. } => {
-            LendingUnavailable::new_err(text)
-        }
+        ClientLendingError::Refused { .. }
+        | ClientLendingError::Memory { .. }
+        | ClientLendingError::Pinning { .. } => LendingUnavailable::new_err(text),
         ClientLendingError::MemoryFull { .. } => MemoryFull::new_err(text),
         ClientLendingError::TooLong => RequestTooLong::new_err(text),
         ClientLendingError::Failed

@@ -30,7 +30,10 @@ class NativeClient:
         reads_max: int,
         reconnect_for: float,
         read_for: float,
+        cuda_device: int | None = None,
     ) -> None: ...
+    @property
+    def memory_bytes(self) -> int: ...
     def read(
         self, is_head: bool, bucket: str, key: str, headers: list[tuple[str, str]], body_bytes: int
     ) -> tuple[int, _Headers, NativeBody]: ...

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _native
@@ -41,6 +42,7 @@ class ConnectArguments:
     reads_max: int
     reconnect_for: float
     read_for: float
+    pin_for: str | None = None
 
     def __repr__(self) -> str:
         return f"ConnectArguments(socket={self.socket!r}, access_key={self.access_key!r})"
@@ -56,6 +58,7 @@ def connect(
     reads_max: int = 64,
     reconnect_for: float = 30.0,
     read_for: float = 60.0,
+    pin_for: str | None = None,
 ) -> Reader:
     """Connects to the gateway of this host and lends it memory.
 
@@ -63,7 +66,11 @@ def connect(
     gateway was configured with. Without keys, those that boto3 would take. `memory` holds what is
     being read and what views are left of: about as much as you keep at once, and 16 KiB for each of
     `reads_max`. A gateway that restarts is waited for `reconnect_for` seconds; what was in flight
-    is repeated. An answer is waited for `read_for` seconds.
+    is repeated. An answer is waited for `read_for` seconds. With `pin_for`
+    (`"cuda"`, `"cuda:1"`) the driver pins the memory: what is copied from a view to a GPU makes no
+    stop in memory of the driver's own. **Keep a view until such a copy is done**, or copy without
+    `non_blocking`: the next object lands where a released one was. Forked children lend theirs as it
+    is.
 
     >>> reader = connect(memory="16MiB")
     >>> bytes(reader.read("train", "hello.txt"))
@@ -72,7 +79,7 @@ def connect(
     path = None if socket is None else os.fspath(socket)
     return connect_as(
         ConnectArguments(
-            path, access_key, secret_key, region, memory, reads_max, reconnect_for, read_for
+            path, access_key, secret_key, region, memory, reads_max, reconnect_for, read_for, pin_for
         )
     )
 
@@ -80,6 +87,10 @@ def connect(
 def connect_as(asked: ConnectArguments) -> Reader:
     """Connects as `connect` was asked to."""
     found = find_credentials(asked.access_key, asked.secret_key)
+    device = _find_cuda_device(asked.pin_for)
+    if device is not None:
+        # "cuda" is this process's: a worker that gets the reader must not make a context elsewhere.
+        asked = replace(asked, pin_for=f"cuda:{device}")
     native = _native.NativeClient(
         find_socket(asked.socket),
         found.access_key,
@@ -89,8 +100,25 @@ def connect_as(asked: ConnectArguments) -> Reader:
         reads_max=asked.reads_max,
         reconnect_for=asked.reconnect_for,
         read_for=asked.read_for,
+        cuda_device=device,
     )
     return Reader(native, asked)
+
+
+def _find_cuda_device(name: str | None) -> int | None:
+    """The number of a device as torch names it; `"cuda"` is torch's current one, else the first."""
+    if name is None:
+        return None
+    kind, _, number = str(name).partition(":")
+    if kind != "cuda" or len(number) > 4 or not (number.isdecimal() or str(name) == kind):
+        raise ValueError(f"pin_for is 'cuda' or 'cuda:NUMBER', and not {name!r}")
+    if number:
+        return int(number)
+    torch = sys.modules.get("torch")
+    # In a child of a process that has CUDA nothing is pinned, by whatever device.
+    if torch is None or torch.cuda._is_in_bad_fork() or not torch.cuda.is_available():
+        return 0
+    return int(torch.cuda.current_device())
 
 
 class Reader:
@@ -113,6 +141,11 @@ class Reader:
     def __repr__(self) -> str:
         known = asdict(self._asked) if self._asked else {}
         return f"Reader(socket={find_socket(known.get('socket'))!r})"
+
+    @property
+    def memory_bytes(self) -> int:
+        """How much memory it lends."""
+        return self._native.memory_bytes
 
     @overload
     def read(

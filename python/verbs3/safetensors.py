@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import math
+import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ._locations import parse_object
-from ._reader import PIECE_BYTES, Reader
+from ._native import MemoryFull, NativeBatch
+from ._reader import PIECE_BYTES, Reader, take_view
 from ._shared_reader import shared_reader
 
 if TYPE_CHECKING:
@@ -26,6 +29,11 @@ HEADER_BYTES_MAX = 100_000_000
 # Most headers are shorter, and come with the first read.
 _FIRST_READ_BYTES = 256 << 10
 _LENGTH_BYTES = 8
+# At most so many copies to a GPU go on while the next pieces land.
+_COPIES_UNDER_WAY_MAX = 3
+# How long memory is waited for that other users of the reader have.
+_ROOM_TRIES = 30
+_ROOM_PAUSE_SECONDS = 0.01
 
 # What the format calls a type: torch's name for it, and its bytes.
 _DTYPES = {
@@ -127,7 +135,8 @@ def load_file(
     """Loads the tensors of an object, all or those of these names, as torch's.
 
     On the CPU each tensor has memory of its own. For another device it goes there from the lent
-    memory. The tensors may be longer than the lent memory. All bytes are of one version.
+    memory; to a GPU while the next bytes land, if the reader was made with `pin_for`. The tensors may
+    be longer than the lent memory. All bytes are of one version.
 
     >>> load_file("s3://train/weights.safetensors")["bias"]
     tensor([0., 1., 2., 3.])
@@ -150,13 +159,16 @@ def load_file(
     ]
     reads = [(*where, (start, stop), header.etag) for _, start, stop in pieces]
     flat = {name: _bytes_of(tensor) for name, tensor in loaded.items()}
-    for index, view in reader.read_many(reads):
-        name, start, stop = pieces[index]
-        if len(view) != stop - start:
-            raise ValueError(f"{url} ends inside of tensor {name!r}")
-        at = start - header.tensors[name].start
-        _copy_view(flat[name][at : at + len(view)], view)
-        view.release()
+    batch = reader._begin_reads(reads, "raise")
+    with _ViewCopies() as copies:
+        while (answer := copies.take_view(batch)) is not None:
+            index, view = answer
+            name, start, stop = pieces[index]
+            if len(view) != stop - start:
+                raise ValueError(f"{url} ends inside of tensor {name!r}")
+            at = start - header.tensors[name].start
+            copies.copy_view(flat[name][at : at + len(view)], view)
+            del answer, view
     return loaded
 
 
@@ -176,13 +188,63 @@ def _bytes_of(tensor: Any) -> Any:
     return tensor.reshape(-1).view(torch.uint8)
 
 
-def _copy_view(target: Any, view: memoryview) -> None:
-    import warnings
+class _ViewCopies:
+    """Copies out of views, which are released when their copy is done: for a GPU that is later."""
 
+    def __init__(self) -> None:
+        self._under_way: deque[tuple[Any, memoryview]] = deque()
+
+    def __enter__(self) -> _ViewCopies:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._finish_until(0)
+
+    def take_view(self, batch: NativeBatch) -> tuple[int, memoryview] | None:
+        """The next view of a batch. Where no memory is left for it, that of copies is given back; other
+        users of the reader may give theirs back, too."""
+        for _ in range(_ROOM_TRIES):
+            try:
+                return cast("tuple[int, memoryview] | None", take_view(batch, "raise"))
+            except MemoryFull:
+                if not self._finish_until(0):
+                    time.sleep(_ROOM_PAUSE_SECONDS)
+        return cast("tuple[int, memoryview] | None", take_view(batch, "raise"))
+
+    def copy_view(self, target: Any, view: memoryview) -> None:
+        """Begins to copy a view, which is this object's from then on."""
+        import warnings
+
+        import torch
+
+        with warnings.catch_warnings():
+            # That the memory is not writable: it is only read here.
+            warnings.simplefilter("ignore", UserWarning)
+            source = torch.frombuffer(view, dtype=torch.uint8)
+        done = _begin_copy(target, source)
+        if done is None:
+            view.release()
+            return
+        self._under_way.append((done, view))
+        self._finish_until(_COPIES_UNDER_WAY_MAX)
+
+    def _finish_until(self, left: int) -> bool:
+        """Waits until no more than `left` are under way. Returns whether there was one to wait for."""
+        is_some = len(self._under_way) > left
+        while len(self._under_way) > left:
+            done, view = self._under_way.popleft()
+            done.synchronize()
+            view.release()
+        return is_some
+
+
+def _begin_copy(target: Any, source: Any) -> Any:
+    """Copies, and returns the event of its end. `None`: it is done."""
     import torch
 
-    with warnings.catch_warnings():
-        # That the memory is not writable: it is only read here.
-        warnings.simplefilter("ignore", UserWarning)
-        source = torch.frombuffer(view, dtype=torch.uint8)
-    target.copy_(source)
+    target.copy_(source, non_blocking=target.is_cuda)
+    if not target.is_cuda:
+        return None
+    done = torch.cuda.Event()
+    done.record(torch.cuda.current_stream(target.device))
+    return done

@@ -249,6 +249,7 @@ impl TestServer {
             reads_max: 8,
             reconnect_for: Duration::from_secs(30),
             read_for: Duration::from_secs(60),
+            pinner: None,
         }
     }
 

@@ -31,6 +31,7 @@ fn options(socket: &Path, access_key: &str, secret_key: &str) -> LendingClientOp
         reads_max: 16,
         reconnect_for: Duration::ZERO,
         read_for: Duration::from_secs(60),
+        pinner: None,
     }
 }
 

@@ -120,6 +120,41 @@ def test_tensors_are_those_of_the_library(bucket, plain):
     assert header.metadata == {"about": "a test"} and header.tensors["matrix"].shape == (33, 65)
 
 
+def test_copies_under_way_keep_no_memory_from_others(bucket, plain, monkeypatch):
+    """A GPU's copies end later: views are kept until then, by five at once in memory for fifteen pieces."""
+    import threading
+
+    import verbs3.safetensors as module
+
+    class LaterEnd:
+        def synchronize(self):
+            ended.append(self)
+
+    def copy_for_later(target, source):
+        target.copy_(source)
+        return LaterEnd()
+
+    ended = []
+    monkeypatch.setattr(module, "_begin_copy", copy_for_later)
+    made = {"long": torch.arange(16 << 20, dtype=torch.int32)}
+    plain.put_object(Bucket=bucket, Key="later.safetensors", Body=save(made))
+    reader, failed = verbs3.connect(memory="64MiB"), []
+
+    def load():
+        try:
+            loaded = module.load_file(f"s3://{bucket}/later.safetensors", reader=reader)
+            assert torch.equal(loaded["long"], made["long"])
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=load) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and len(ended) == 6 * 16
+
+
 def test_some_names_take_their_bytes_alone(bucket, plain, gateway):
     made = {f"layer{at}": torch.full((500_000,), float(at)) for at in range(5)}
     plain.put_object(Bucket=bucket, Key="layers.safetensors", Body=save(made))

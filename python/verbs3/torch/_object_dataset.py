@@ -17,7 +17,8 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc]
     """Objects by their URLs, in the order in which they are given.
 
     `transform` makes a sample of the object's view; without it, a sample is the object's bytes. A
-    sample that keeps the view keeps its part of the lent memory. `DataLoader` asks for a batch's
+    sample that keeps the view keeps its part of the lent memory. A `transform` that copies to a GPU
+    from memory that is pinned (`pin_for`) copies without `non_blocking`. `DataLoader` asks for a batch's
     indices at once, and the batch is read in one go. Workers connect by themselves.
 
     >>> from torch.utils.data import DataLoader

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use verbs3_lending_protocol::LendingRefusal;
+
+use crate::memory_pinner::MemoryPinner;
 
 /// What a client is made with.
 #[derive(Clone)]
@@ -23,6 +26,8 @@ pub struct LendingClientOptions {
     pub reconnect_for: Duration,
     /// How long the next answer is waited for, and each message of a handshake.
     pub read_for: Duration,
+    /// Pins the memory for a device.
+    pub pinner: Option<Arc<dyn MemoryPinner>>,
 }
 
 /// Without the secret.
@@ -48,6 +53,12 @@ pub enum ClientLendingError {
     Refused { path: PathBuf, refusal: LendingRefusal },
     #[error("memory of {bytes} bytes can't be made to be lent")]
     Memory {
+        bytes: u64,
+        #[source]
+        source: io::Error,
+    },
+    #[error("memory of {bytes} bytes can't be pinned: {source}")]
+    Pinning {
         bytes: u64,
         #[source]
         source: io::Error,

@@ -29,6 +29,7 @@ use verbs3_lending_protocol::{
 use crate::client_options::{ClientLendingError, LendingClientOptions};
 use crate::client_signature::sign_claim;
 use crate::memory_file::make_memory;
+use crate::memory_pinner::MemoryPin;
 use crate::memory_space::MemorySpace;
 
 /// Room for one read's request and for its answer's head.
@@ -46,6 +47,8 @@ const WAIT_SLICE: Duration = Duration::from_millis(100);
 /// A connection that reads can be submitted to.
 pub(crate) struct LentConnection {
     memory: LentMapping,
+    /// Taken back before the memory is unmapped.
+    pin: Option<Box<dyn MemoryPin>>,
     layout: RingLayout,
     stream: UnixStream,
     /// The process that made it. No other one may touch rings, socket or space, nor wait for a lock
@@ -129,6 +132,7 @@ impl LentConnection {
         drop(file);
         read_verdict(&mut stream).map_err(unavailable)?.map_err(refused)?;
         stream.set_read_timeout(Some(WAIT_SLICE)).map_err(unavailable)?;
+        let pin = pin_memory(options, &memory)?;
         let slots_end =
             layout.rings_end().next_multiple_of(64) + u64::from(options.reads_max) * SLOT_BYTES;
         let state = ConnectionReads {
@@ -145,6 +149,7 @@ impl LentConnection {
         };
         Ok(Self {
             memory,
+            pin,
             layout,
             stream,
             process: std::process::id(),
@@ -410,6 +415,9 @@ impl LentConnection {
 impl Drop for LentConnection {
     fn drop(&mut self) {
         self.hang_up();
+        if self.pin.as_mut().is_some_and(|pin| !pin.unpin_memory()) {
+            self.memory.keep_mapped();
+        }
     }
 }
 
@@ -455,6 +463,17 @@ fn open_stream(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
     rustix::net::connect(&socket, &address)?;
     Ok(UnixStream::from(socket))
+}
+
+/// Pins the memory where the client wants that. The gateway has taken it, and waits for nothing.
+fn pin_memory(
+    options: &LendingClientOptions,
+    memory: &LentMapping,
+) -> Result<Option<Box<dyn MemoryPin>>, ClientLendingError> {
+    let Some(pinner) = &options.pinner else { return Ok(None) };
+    let bytes = memory.mapped_bytes();
+    let pinned = pinner.pin_memory(memory.locate_range(0, bytes)?, bytes);
+    pinned.map(Some).map_err(|source| ClientLendingError::Pinning { bytes, source })
 }
 
 fn read_verdict(stream: &mut UnixStream) -> io::Result<Result<(), LendingRefusal>> {

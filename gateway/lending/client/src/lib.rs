@@ -10,12 +10,14 @@ mod lending_client;
 mod lent_body;
 mod lent_connection;
 mod memory_file;
+mod memory_pinner;
 mod memory_space;
 mod read_batch;
 
 pub use client_options::{ClientLendingError, LendingClientOptions};
 pub use lending_client::LendingClient;
 pub use lent_body::{LentAnswer, LentBody};
+pub use memory_pinner::{MemoryPin, MemoryPinner};
 pub use read_batch::{BatchAnswer, ReadBatch};
 pub use verbs3_lending_protocol::{
     AnswerHead, FORWARDED_HEADERS, LendingRefusal, LentReadMethod, LentReadRequest,

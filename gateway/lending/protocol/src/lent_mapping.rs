@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -17,6 +17,8 @@ pub struct LentMapping {
     bytes: usize,
     /// The one process that has it, where its children don't.
     process: Option<u32>,
+    /// It outlives this value.
+    is_kept: AtomicBool,
 }
 
 // SAFETY: the mapping is plain memory that stays in place until drop, and is reached by copies and
@@ -56,7 +58,7 @@ impl LentMapping {
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, protection, flags, file, 0) }?;
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("the kernel mapped lent memory at address 0"))?;
-        Ok(Self { base, bytes, process: None })
+        Ok(Self { base, bytes, process: None, is_kept: AtomicBool::new(false) })
     }
 
     /// Keeps the mapping out of processes that this one forks: a touch of it there is a fault, never
@@ -68,6 +70,11 @@ impl LentMapping {
         }?;
         self.process = Some(std::process::id());
         Ok(self)
+    }
+
+    /// Has the mapping stay until the process ends: a device may still read it.
+    pub fn keep_mapped(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
     }
 
     /// Returns the length of the memory.
@@ -163,6 +170,9 @@ impl Drop for LentMapping {
     fn drop(&mut self) {
         if self.process.is_some_and(|process| process != std::process::id()) {
             // A forked child does not have it. Something else may be at its address.
+            return;
+        }
+        if *self.is_kept.get_mut() {
             return;
         }
         // SAFETY: the range was mapped by `map_file`, and nothing borrows it any more.
