@@ -126,10 +126,16 @@ fn path_steps(path: &str) -> Vec<String> {
     path.replace('[', ".").replace(']', "").split('.').map(str::to_owned).collect()
 }
 
-/// Sets one value, read as its default's type says: a text stays a text, even when it looks like a
-/// number.
+/// Sets one value, read as its default's type says, or its example's where it has no default: a text
+/// stays a text, even when it looks like a number.
 fn set_value(tree: &mut Value, setting: &SettingOverride) -> Result<(), String> {
-    let value = match schema::default_at(&setting.steps) {
+    let kind = || {
+        let default = schema::default_at(&setting.steps);
+        default
+            .filter(|default| !matches!(default, Value::Empty(..)))
+            .or_else(|| schema::example_at(&setting.steps))
+    };
+    let value = match kind() {
         Some(Value::Bool(..) | Value::Num(..) | Value::Array(..) | Value::Dict(..)) => {
             let Ok(value) = setting.text.parse::<Value>();
             value

@@ -33,6 +33,23 @@ pub(crate) fn default_at(steps: &[String]) -> Option<Value> {
     Some(value)
 }
 
+/// What the setting at `steps` could be, entries of lists included; `None` where there is no such
+/// setting, or it has no example.
+pub(crate) fn example_at(steps: &[String]) -> Option<Value> {
+    let mut table = RootSettings::describe_table();
+    for step in steps.iter().filter(|step| step.parse::<usize>().is_err()) {
+        let setting = table.settings.into_iter().find(|setting| setting.name == *step)?;
+        table = match setting.content {
+            SettingContent::Table(table) | SettingContent::List(table) => table,
+            SettingContent::Plain(plain) => {
+                let Ok(example) = plain.example?.parse::<Value>();
+                return Some(example);
+            }
+        };
+    }
+    None
+}
+
 /// What an entry of the list at `path` is before anything is set; `None` where the entries are
 /// plain values.
 fn default_entry(path: &[&str]) -> Option<Value> {

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// A length of time. Written as one or more integers with units: `ms`, `s`, `m`, `h`, `d`; `"0"`
-/// needs none.
+/// A length of time. Written as one or more integers with units: `us`, `ms`, `s`, `m`, `h`, `d`;
+/// `"0"` needs none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimePeriod(pub Duration);
 
@@ -25,7 +25,7 @@ pub enum QuantityError {
     #[error("{0:?} is not a size; write an integer with a unit: \"256KiB\", \"4MiB\", \"64GiB\"")]
     Size(String),
     #[error(
-        "{0:?} is not a duration; write integers with units: \"500ms\", \"10s\", \"1m30s\", \"12h\""
+        "{0:?} is not a duration; write integers with units: \"100us\", \"500ms\", \"10s\", \"1m30s\", \"12h\""
     )]
     Duration(String),
     #[error("{0:?} is too large to count")]
@@ -44,8 +44,15 @@ const SIZES: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-const PERIODS: [(&str, u64); 5] =
-    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+/// In microseconds.
+const PERIODS: [(&str, u64); 6] = [
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("m", 60_000_000),
+    ("s", 1_000_000),
+    ("ms", 1_000),
+    ("us", 1),
+];
 
 impl ByteSize {
     /// `None` where zero stands for no bound.
@@ -125,7 +132,7 @@ impl FromStr for TimePeriod {
             total = total.checked_add(part).ok_or_else(large)?;
             rest = next;
         }
-        Ok(Self(Duration::from_millis(total)))
+        Ok(Self(Duration::from_micros(total)))
     }
 }
 
@@ -149,12 +156,12 @@ impl fmt::Display for ByteSize {
 
 impl fmt::Display for TimePeriod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
+        let total = u64::try_from(self.0.as_micros()).unwrap_or(u64::MAX);
         if total == 0 {
             return f.write_str("0");
         }
         let whole =
-            PERIODS.iter().find(|(_, factor)| total.is_multiple_of(*factor)).unwrap_or(&("ms", 1));
+            PERIODS.iter().find(|(_, factor)| total.is_multiple_of(*factor)).unwrap_or(&("us", 1));
         write!(f, "{}{}", total / whole.1, whole.0)
     }
 }
@@ -248,6 +255,11 @@ mod tests {
             ("2d", 172_800_000),
         ] {
             assert_eq!(text.parse::<TimePeriod>().unwrap(), TimePeriod::from_millis(ms), "{text}");
+        }
+        for (text, us) in [("100us", 100), ("1ms500us", 1500), ("1s1us", 1_000_001)] {
+            let period = text.parse::<TimePeriod>().unwrap();
+            assert_eq!(period.0, Duration::from_micros(us), "{text}");
+            assert_eq!(period.to_string().parse::<TimePeriod>().unwrap(), period, "{text}");
         }
     }
 

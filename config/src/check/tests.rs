@@ -157,7 +157,7 @@ fn values_of_the_wrong_type_say_what_is_wanted() {
         "name = \"train\"",
         "name = \"train\"\nattributes_ttl = \"soon\"",
         &["mount[0].attributes_ttl: \"soon\" is not a duration; write integers with units: \
-            \"500ms\", \"10s\", \"1m30s\", \"12h\"; or \"0\" (ask every time), or \"immutable\""],
+            \"100us\", \"500ms\", \"10s\", \"1m30s\", \"12h\"; or \"0\" (ask every time), or \"immutable\""],
     );
     broken(
         "name = \"train\"",

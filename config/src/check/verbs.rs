@@ -37,6 +37,10 @@ pub(super) fn check_verbs(
             format!("there is no CPU {cpu}; `nproc` says how many there are"),
         );
     }
+    let mut named = BTreeSet::new();
+    if let Some(cpu) = poll_cpus.iter().find(|&&cpu| !named.insert(cpu)) {
+        findings.add_error(at("poll_cpus"), format!("names CPU {cpu} twice: each has one thread"));
+    }
     check_rails(*mode, rails, findings);
     check_rails_except(verbs, findings);
     // On iWARP a queue pair's port is a tcp port.
@@ -114,8 +118,20 @@ fn check_rail(rail: &str) -> Result<(), String> {
 
 fn check_rail_name(rail: &str) -> Result<(), &'static str> {
     if let Ok(address) = rail.parse::<IpAddr>() {
-        let nobody = address.is_unspecified() || address.is_multicast();
-        return if nobody { Err("is no address of one host") } else { Ok(()) };
+        let is_link_local = match address {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        };
+        return match address {
+            _ if address.is_unspecified() || address.is_multicast() => {
+                Err("is no address of one host")
+            }
+            _ if address.is_loopback() || is_link_local => Err("reaches no other host"),
+            _ => Ok(()),
+        };
+    }
+    if rail.eq_ignore_ascii_case("auto") && rail != "auto" {
+        return Err("is written \"auto\"");
     }
     let (name, port) = rail.split_once(':').map_or((rail, None), |(name, port)| (name, Some(port)));
     if port.is_some_and(|port| !matches!(port.parse::<u8>(), Ok(1..))) {

@@ -37,6 +37,27 @@ fn load_text(
     )
 }
 
+/// Settings that are numbers, and are none unless they are set.
+#[test]
+fn numbers_without_a_default_are_read_in_every_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let variables = [
+        ("VERBS3_VERBS__TOS", "104"),
+        ("VERBS3_GATEWAY__LENDING__GROUP", "1001"),
+        ("VERBS3_UFS__0__CREDENTIALS__PROFILE", "7"),
+    ];
+    let flags = [flag("--set", "verbs.path_mtu_max", "1024")];
+    let text = "[gateway.lending]\nowner = 1000\n[[ufs]]\nname = \"store\"\ncredentials = { kind = \"profile\" }\n";
+    let loaded = load_text(folder.path(), text, &variables, &flags).unwrap();
+    let config = &loaded.config;
+    assert_eq!((config.verbs.tos, config.verbs.path_mtu_max), (Some(104), Some(1024)));
+    let lending = &config.gateway.lending;
+    assert_eq!((lending.owner, lending.group), (Some(1000), Some(1001)));
+    assert_eq!(config.ufs[0].credentials.profile.as_deref(), Some("7"), "a text stays one");
+    let refused = load_text(folder.path(), "", &[("VERBS3_VERBS__TOS", "high")], &[]);
+    assert!(refused.unwrap_err().to_string().contains("verbs.tos: wants a whole number"));
+}
+
 #[test]
 fn file_environment_and_flags_win_in_this_order() {
     let folder = tempfile::tempdir().unwrap();

@@ -21,6 +21,9 @@ fn rails_are_devices_network_devices_or_addresses_each_once() {
         (r#"["../etc"]"#, "verbs.rails[0]: \"../etc\" is neither"),
         (r#"[""]"#, "verbs.rails[0]: \"\" is neither"),
         (r#"["0.0.0.0"]"#, "verbs.rails[0]: \"0.0.0.0\" is no address of one host"),
+        (r#"["127.0.0.1"]"#, "verbs.rails[0]: \"127.0.0.1\" reaches no other host"),
+        (r#"["fe80::1"]"#, "verbs.rails[0]: \"fe80::1\" reaches no other host"),
+        (r#"["AUTO"]"#, "verbs.rails[0]: \"AUTO\" is written \"auto\""),
         (r#"["10.2.0.0/33"]"#, "verbs.rails[0]: \"10.2.0.0/33\" is no subnet"),
         (r#"["auto", "10.2.0.0/16"]"#, "verbs.rails[0]: \"auto\" stands alone"),
     ];
@@ -57,6 +60,7 @@ fn ways_that_can_not_work_are_errors() {
     let wrong = [
         ("[verbs]\nport = 9400", "verbs.port: 9400 is the port of worker.listen too"),
         ("[verbs]\nmode = \"always\"", "is not one of"),
+        ("[verbs]\npoll_cpus = [0, 1, 0]", "verbs.poll_cpus: names CPU 0 twice"),
         ("[verbs]\npath_mtu_max = 1500", "verbs.path_mtu_max: 1500 is no path MTU"),
         (
             "[worker.shm]\nsocket = \"relative.sock\"",
