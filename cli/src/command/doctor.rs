@@ -15,7 +15,8 @@ use std::process::ExitCode;
 use verbs3_config::{RootSettings, load_config};
 use verbs3_doctor::{
     DeviceAddresses, HostDescription, HostFinding, HostRequirements, PeerProbe, PortState,
-    ProbeOptions, examine_host, judge_peer, list_addresses, probe_peer, worst_severity,
+    ProbeOptions, examine_host, judge_peer, list_addresses, probe_peer, without_left_out_ports,
+    worst_severity,
 };
 use verbs3_rdma::verbs::{NoRdma, active_mtu, probe_devices};
 
@@ -55,6 +56,7 @@ pub fn run_doctor(arguments: &DoctorArguments) -> ExitCode {
         };
     let host = inspect_host(&arguments.root);
     let mut findings = examine_host(&host, &needs);
+    let host = without_left_out_ports(&host, &needs.verbs);
     let peer = target.map(|(name, port)| probe_peer(&host, &name, port, &probe_options(&config)));
     if let Some(peer) = &peer {
         findings.extend(judge_peer(&host, peer));
@@ -79,7 +81,7 @@ fn load_configuration(arguments: &DoctorArguments) -> Result<Option<RootSettings
 }
 
 /// The arenas of the roles asked for, or else of those whose required settings are there, and the
-/// CPUs of verbs connections.
+/// settings of verbs.
 fn host_needs(config: &RootSettings, roles: &[RoleArgument]) -> HostRequirements {
     let has = |role: RoleArgument, complete: bool| {
         roles.contains(&role) || (roles.is_empty() && complete)
@@ -92,8 +94,7 @@ fn host_needs(config: &RootSettings, roles: &[RoleArgument]) -> HostRequirements
     if has(RoleArgument::Gateway, config.gateway.identities.is_some()) {
         arenas.push(("gateway.memory.capacity".to_owned(), config.gateway.memory.capacity.0));
     }
-    let poll_cpus = config.verbs.poll_cpus.iter().copied().map(usize::from).collect();
-    HostRequirements { arenas, poll_cpus }
+    HostRequirements { arenas, verbs: config.verbs.clone() }
 }
 
 /// A root other than this host's has neither its addresses nor its libraries.

@@ -17,23 +17,27 @@ mod network;
 mod numa;
 mod pci;
 mod port;
+mod rail_choice;
 mod software;
 mod transport;
 mod usable_rails;
+
+use verbs3_rdma::settings::{VerbsMode, VerbsSettings};
 
 use super::finding::HostFinding;
 use super::host::HostDescription;
 
 pub(super) use mtu::path_mtu;
+pub use rail_choice::without_left_out_ports;
 pub use usable_rails::usable_rails;
 
 /// Requirements of a configuration's processes on the host. Empty without a configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct HostRequirements {
     /// Setting and bytes: `("worker.memory.capacity", 64 << 30)`.
     pub arenas: Vec<(String, u64)>,
-    /// `verbs.poll_cpus`.
-    pub poll_cpus: Vec<usize>,
+    /// `[verbs]`.
+    pub verbs: VerbsSettings,
 }
 
 impl HostRequirements {
@@ -50,13 +54,24 @@ impl HostRequirements {
 /// Returns every finding, in the order in which a person would look: what exists, why it can't be
 /// used, how well it works.
 pub fn examine_host(host: &HostDescription, needs: &HostRequirements) -> Vec<HostFinding> {
+    let is_off = needs.verbs.mode == VerbsMode::Off;
+    let mut choice = rail_choice::check_named_rails(host, &needs.verbs);
+    let left = &rail_choice::without_left_out_ports(host, &needs.verbs);
+    choice.extend(rail_choice::check_any_left(host, left, &needs.verbs));
+    let host = left;
     let datagram = datagram::check_datagram_devices(host);
     let host = &datagram::without_datagram_devices(host);
-    let mut findings = vec![transport::check_transport(host, needs, !datagram.is_empty())];
+    let mut findings = vec![match is_off {
+        true => transport::describe_tcp(),
+        false => transport::check_transport(host, needs, !datagram.is_empty()),
+    }];
     let mut ask = |found: Vec<HostFinding>| findings.extend(found);
     ask(datagram);
-    ask(software::check_modules(host));
-    if !host.devices.is_empty() {
+    if !is_off {
+        ask(choice);
+        ask(software::check_modules(host));
+    }
+    if !host.devices.is_empty() && !is_off {
         ask(software::check_libraries(host));
         ask(access::check_access(host));
         for rail in host.all_rails() {
@@ -69,7 +84,7 @@ pub fn examine_host(host: &HostDescription, needs: &HostRequirements) -> Vec<Hos
             ask(counters::check_counters(rail));
         }
         ask(memory::check_memlock(host, needs));
-        ask(device_limit::check_device_limits(host));
+        ask(device_limit::check_device_limits(host, needs));
         ask(pci::check_links(host));
         ask(pci::check_iommu(host));
         ask(numa::check_numa(host));
@@ -78,7 +93,9 @@ pub fn examine_host(host: &HostDescription, needs: &HostRequirements) -> Vec<Hos
         ask(bonding::check_bonds(host));
     }
     ask(ipoib::check_ipoib_devices(host));
-    ask(memory::huge_pages(host));
+    if !is_off {
+        ask(memory::huge_pages(host));
+    }
     ask(memory::check_memory_limit(host, needs));
     findings
 }

@@ -13,7 +13,7 @@ mod host;
 mod peer;
 
 pub use addresses::{DeviceAddresses, list_addresses};
-pub use check::{HostRequirements, examine_host, usable_rails};
+pub use check::{HostRequirements, examine_host, usable_rails, without_left_out_ports};
 pub use finding::{FindingSeverity, HostCheckKind, HostFinding, worst_severity};
 pub use host::{
     BondDescription, CpuSet, DeviceDescription, DeviceFileAccess, DeviceKind, GidKind,

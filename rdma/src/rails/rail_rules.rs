@@ -68,6 +68,15 @@ impl RailSelector {
         }
     }
 
+    /// Returns true if the entry means the port, whatever addresses it has.
+    fn matches_bare_port(&self, port: &RailPort) -> bool {
+        match self {
+            Self::All => true,
+            Self::Subnet(_) => false,
+            Self::Name(name) => is_port_name(name, port),
+        }
+    }
+
     fn matches_port(&self, interface: &NetworkInterface, port: &RailPort) -> bool {
         match self {
             Self::All => true,
@@ -87,6 +96,31 @@ impl RailRules {
             entries.iter().map(|entry| RailSelector::from_entry(entry)).collect()
         };
         Self { wanted: read(wanted), left_out: read(left_out) }
+    }
+
+    /// Returns true if a port may become a rail, by those of its addresses that there are now. A port
+    /// that has none may get one of a subnet.
+    pub fn may_take_port(&self, port: &RailPort, interfaces: &[NetworkInterface]) -> bool {
+        let is_meant = |entries: &[RailSelector]| {
+            interfaces.iter().any(|i| entries.iter().any(|entry| entry.matches_port(i, port)))
+                || entries.iter().any(|entry| entry.matches_bare_port(port))
+        };
+        let is_name = |entry: &&RailSelector| matches!(entry, RailSelector::Name(_));
+        let named: Vec<RailSelector> = self.wanted.iter().filter(is_name).cloned().collect();
+        if is_meant(&named) {
+            return true;
+        }
+        let has_subnet = self.wanted.iter().any(|entry| matches!(entry, RailSelector::Subnet(_)));
+        !is_meant(&self.left_out)
+            && (is_meant(&self.wanted) || (interfaces.is_empty() && has_subnet))
+    }
+
+    /// Returns the rails that are named.
+    pub fn named_rails(&self) -> impl Iterator<Item = &str> {
+        self.wanted.iter().filter_map(|entry| match entry {
+            RailSelector::Name(name) => Some(name.as_str()),
+            RailSelector::All | RailSelector::Subnet(_) => None,
+        })
     }
 
     /// Returns true if a rail is named, and so is waited for where it is not there.
@@ -191,13 +225,14 @@ impl RailRules {
     }
 }
 
-fn is_named(name: &str, interface: &NetworkInterface, port: &RailPort) -> bool {
+fn is_port_name(name: &str, port: &RailPort) -> bool {
     let with_port =
         name.split_once(':').and_then(|(device, port)| Some((device, port.parse::<u8>().ok()?)));
-    name == interface.name
-        || name == port.device
-        || with_port == Some((port.device.as_str(), port.port))
-        || name.parse() == Ok(interface.address)
+    name == port.device || with_port == Some((port.device.as_str(), port.port))
+}
+
+fn is_named(name: &str, interface: &NetworkInterface, port: &RailPort) -> bool {
+    name == interface.name || is_port_name(name, port) || name.parse() == Ok(interface.address)
 }
 
 #[cfg(test)]

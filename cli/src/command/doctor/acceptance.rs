@@ -22,6 +22,7 @@ use verbs3_doctor::{FindingSeverity, HostDescription, HostFinding};
 use super::remote_report::{RemoteRail, fetch_report};
 use super::{DoctorReport, explain_error, json, peer};
 use crate::arguments::acceptance::AcceptanceArguments;
+use crate::command::bench::fabric::FABRIC_PORT;
 use crate::process::MISCONFIGURED;
 use crate::ssh::SshHost;
 use output_file::AcceptanceFile;
@@ -29,8 +30,6 @@ use perftest::{PerftestFigures, PerftestPeer};
 use rails::AcceptanceRails;
 use step::{AcceptanceStep, FigureLimit, StepFigure, StepReason, StepTitle, StepVerdict};
 
-/// Port of `verbs3 bench fabric --serve`.
-const FABRIC_PORT: u16 = 9410;
 /// How long the other host may take to say what rails it has.
 const PEER_DEADLINE: Duration = Duration::from_secs(30);
 /// Part of the host's memory, or of the limit, that a run may touch.

@@ -2,7 +2,8 @@
 
 use crate::finding::{HostCheckKind, HostFinding};
 use crate::host::HostDescription;
-use verbs3_rdma::settings::VerbsSettings;
+
+use super::HostRequirements;
 
 /// Times that a process opens a device: librdmacm does, and so does the look at its ports.
 const HANDLES_NEEDED: u64 = 2;
@@ -12,9 +13,12 @@ const OBJECTS_PER_CONNECTION: u64 = 4;
 /// for each 64 GiB), and the first memory windows.
 const OBJECTS_BESIDE: u64 = 64;
 
-/// Compares each bound on a device of this host with what `verbs.connections_max` needs by default.
-pub(super) fn check_device_limits(host: &HostDescription) -> Vec<HostFinding> {
-    let connections = u64::from(VerbsSettings::default().connections_max);
+/// Compares each bound on a device of this host with what `verbs.connections_max` needs.
+pub(super) fn check_device_limits(
+    host: &HostDescription,
+    needs: &HostRequirements,
+) -> Vec<HostFinding> {
+    let connections = u64::from(needs.verbs.connections_max);
     let objects_needed = OBJECTS_BESIDE + OBJECTS_PER_CONNECTION * connections;
     let mut findings = Vec::new();
     for limit in &host.device_limits {
@@ -35,7 +39,7 @@ pub(super) fn check_device_limits(host: &HostDescription) -> Vec<HostFinding> {
             let why = format!(
                 "the cgroup bounds what its processes make on the device: a process opens it \
                 {HANDLES_NEEDED} times, each connection takes {OBJECTS_PER_CONNECTION} objects, \
-                and verbs.connections_max is {connections} by default; beyond the bound, \
+                and verbs.connections_max is {connections}; beyond the bound, \
                 connections fail"
             );
             let remedy = format!(

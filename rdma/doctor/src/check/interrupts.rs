@@ -87,13 +87,14 @@ pub(super) fn check_poll_cpus(
     needs: &HostRequirements,
 ) -> Vec<HostFinding> {
     let (check, subject) = (HostCheckKind::Numa, "verbs.poll_cpus");
-    let chosen: CpuSet = needs.poll_cpus.iter().copied().collect();
+    let chosen: CpuSet = needs.verbs.poll_cpus.iter().map(|&cpu| usize::from(cpu)).collect();
     if chosen.is_empty() {
         return Vec::new();
     }
     let allowed = &host.process.cpus;
     let is_outside = |cpu: &usize| !CpuSet::from_iter([*cpu]).shares_cpu_with(allowed);
-    let outside: CpuSet = needs.poll_cpus.iter().copied().filter(is_outside).collect();
+    let outside: CpuSet =
+        needs.verbs.poll_cpus.iter().map(|&cpu| usize::from(cpu)).filter(is_outside).collect();
     if !allowed.is_empty() && !outside.is_empty() {
         let seen = format!("CPUs {outside} of {chosen} are not this process's (CPUs {allowed})");
         let why = "a thread that can't be bound to its CPU runs on any, beside everything else";

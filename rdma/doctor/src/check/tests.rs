@@ -5,6 +5,7 @@ mod datagram;
 mod memory;
 mod pci;
 mod ports;
+mod rail_choice;
 mod software;
 
 use crate::fake_host_tree::FakeHostTree;

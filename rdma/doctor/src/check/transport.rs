@@ -64,6 +64,12 @@ pub(super) fn check_transport(
     }
 }
 
+/// Says what a configuration without verbs has.
+pub(super) fn describe_tcp() -> HostFinding {
+    let seen = "verbs.mode is \"off\": tcp is used between hosts, shm within this one";
+    HostFinding::new_ok(HostCheckKind::Transport, "host", seen)
+}
+
 /// Returns what prevents the use of every rail.
 fn find_blocker(host: &HostDescription, needs: &HostRequirements) -> Option<String> {
     if !libraries_missing(host).is_empty() {

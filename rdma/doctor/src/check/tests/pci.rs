@@ -4,6 +4,7 @@ use crate::check::HostRequirements;
 use crate::fake_host_tree::{FakeHostTree, FindingExpectation};
 use crate::finding::{FindingSeverity, HostCheckKind, HostFinding};
 use crate::host::PcieLink;
+use verbs3_rdma::settings::VerbsSettings;
 
 const CARD: &str = "sys/devices/pci0/0000:03:00.0";
 
@@ -244,7 +245,9 @@ fn interrupts_whose_cpus_can_not_be_read_are_not_judged() {
 }
 
 fn polling(cpus: &[usize]) -> FakeHostTree {
-    let needs = HostRequirements { poll_cpus: cpus.to_vec(), ..HostRequirements::default() };
+    let poll_cpus = cpus.iter().map(|&cpu| u16::try_from(cpu).unwrap()).collect();
+    let verbs = VerbsSettings { poll_cpus, ..VerbsSettings::default() };
+    let needs = HostRequirements { verbs, ..HostRequirements::default() };
     FakeHostTree { needs, ..FakeHostTree::mlx5_host() }
 }
 
