@@ -2,22 +2,24 @@
 #include "fake_verbs.h"
 
 static const struct profile profiles[] = {
-	{ "plain", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, false, false },
+	{ "plain", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, false, false, 0 },
 	/* As E810: takes 101 bytes inline, and has neither shared receive queues nor windows. */
-	{ "narrow", UINT64_MAX, 101, 0, false, 0, 0, false, false, false, false, false, false },
+	{ "narrow", UINT64_MAX, 101, 0, false, 0, 0, false, false, false, false, false, false, 0 },
 	/* As eRDMA or ionic, to scale: short regions, of a length that no cell's is a divisor of. */
-	{ "short", 5 << 20, 256, 1024, true, 0, 0, false, false, false, false, false, false },
+	{ "short", 5 << 20, 256, 1024, true, 0, 0, false, false, false, false, false, false, 0 },
 	/* The third large registration fails once; there are no translations for more than four. */
-	{ "scarce", 4 << 20, 256, 1024, true, 4, 3, false, false, false, false, false, false },
+	{ "scarce", 4 << 20, 256, 1024, true, 4, 3, false, false, false, false, false, false, 0 },
 	/* As mlx5: completions that nobody took go with their queue pair. */
-	{ "late", UINT64_MAX, 256, 1024, true, 0, 0, true, false, false, false, false, false },
-	{ "stuck", UINT64_MAX, 256, 1024, false, 0, 0, false, true, false, false, false, false },
-	{ "strict", UINT64_MAX, 256, 1024, false, 0, 0, false, false, true, false, false, false },
-	{ "confused", UINT64_MAX, 256, 1024, false, 0, 0, false, false, false, true, false, false },
+	{ "late", UINT64_MAX, 256, 1024, true, 0, 0, true, false, false, false, false, false, 0 },
+	{ "stuck", UINT64_MAX, 256, 1024, false, 0, 0, false, true, false, false, false, false, 0 },
+	{ "strict", UINT64_MAX, 256, 1024, false, 0, 0, false, false, true, false, false, false, 0 },
+	{ "confused", UINT64_MAX, 256, 1024, false, 0, 0, false, false, false, true, false, false, 0 },
 	/* As Linux's soft-RoCE: is told apart by its folder, under the folder FAKE_DEVICES. */
-	{ "replaying", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, true, false },
+	{ "replaying", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, true, false, 0 },
 	/* As Linux's soft-iWARP: who waits for marked messages alone is told of nothing. */
-	{ "unsolicited", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, false, true },
+	{ "unsolicited", UINT64_MAX, 256, 1024, true, 0, 0, false, false, false, false, false, true, 0 },
+	/* Two of them have room for one arena between them; the third large registration of each fails once. */
+	{ "crowded", 4 << 20, 256, 1024, true, 0, 3, false, false, false, false, false, false, 5 },
 };
 enum { PROFILES = sizeof profiles / sizeof *profiles };
 
@@ -227,6 +229,14 @@ static int free_key(void *const *taken)
 	abort();
 }
 
+static bool lacks_shared_room(const struct profile *profile)
+{
+	int large = 0;
+	for (int key = 0; key < KEYS; key++)
+		large += regions[key] && regions[key]->mr.length > LARGE && profile_of(regions[key]->mr.context) == profile;
+	return profile->shared_regions_max && large >= profile->shared_regions_max;
+}
+
 static struct ibv_mr *register_memory(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	struct fake_device *device = device_of(pd->context);
@@ -235,8 +245,9 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *addr, size_t leng
 	bool is_arena = length > LARGE && (access & ~IBV_ACCESS_RELAXED_ORDERING) != IBV_ACCESS_LOCAL_WRITE;
 	if (length > profile->max_mr_size || (profile->strict && is_arena && !(access & IBV_ACCESS_RELAXED_ORDERING)))
 		return fail(EINVAL);
-	if (length > LARGE && profile->large_regions_max) {
-		if (++device->large_attempts == profile->large_region_fails || device->large_regions == profile->large_regions_max)
+	if (length > LARGE) {
+		bool is_full = profile->large_regions_max && device->large_regions == profile->large_regions_max;
+		if (++device->large_attempts == profile->large_region_fails || is_full || lacks_shared_room(profile))
 			return fail(ENOMEM);
 		device->large_regions++;
 	}

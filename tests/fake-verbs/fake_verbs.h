@@ -53,6 +53,8 @@ struct profile {
 	bool replays_binds;
 	/* Never tells of messages alone, as Linux's soft-iWARP. */
 	bool unsolicited;
+	/* Registrations of more than 1 MiB that all devices of the profile may have at once, as a process has a bound on locked memory. */
+	int shared_regions_max;
 };
 
 struct fake_async {

@@ -22,6 +22,7 @@ use super::admin_server::AdminServer;
 use super::listen_endpoint::ListenEndpoint;
 use super::preload_jobs::CoordinatorJobs;
 use super::tier::{WorkerConnector, host_name};
+use super::transports::check_tcp_binding;
 use super::trusted_cluster::TrustedCluster;
 use super::{
     cluster_geometry, coordinator_client, followers, map_arena, mounts, relay, stores, tier,
@@ -66,6 +67,7 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     cluster.require_certificate(NodeRole::Gateway, None)?;
     let followed = cluster.follow_files(&registry, CancellationToken::new())?;
     let geometry = cluster_geometry(&cluster)?;
+    check_tcp_binding(&tcp, &cluster, "")?;
     let (admin, admin_address) = start_admin(&gateway, &registry, &process)?;
     let memory = gateway.memory.clone();
     let mapping = tokio::task::spawn_blocking(move || map_arena(&memory, 1, geometry));

@@ -51,6 +51,9 @@ impl RequesterTransports {
         arena: &Arena,
     ) -> anyhow::Result<Self> {
         let options = tcp_options(tcp, cluster, name);
+        if let Err(error) = options.check_binding() {
+            tracing::warn!(%error, "workers can't be reached");
+        }
         let calls = options.calls.clone();
         let shm = ShmTransport::new(calls.clone());
         let mut transports: Vec<Arc<dyn PeerTransport>> =
@@ -69,6 +72,15 @@ impl RequesterTransports {
         attempts.require_rail().await?;
         Ok(Self { transports, _drivers: drivers })
     }
+}
+
+/// Fails if this host has not the device or the address by which workers are to be reached.
+pub fn check_tcp_binding(
+    tcp: &TcpSettings,
+    cluster: &TrustedCluster,
+    name: &str,
+) -> anyhow::Result<()> {
+    tcp_options(tcp, cluster, name).check_binding().context("workers can't be reached")
 }
 
 /// What a worker is reached by.

@@ -12,11 +12,16 @@ use super::message::{MeasureOperation, MeasureRequest};
 use super::pattern_pages::borrow_landing;
 use super::plain_server::{self, PlainLoad};
 use super::{BenchError, BenchRequester, ECHO_BYTES_MAX, MeasuredWay, TransferCost};
+use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::{CallEvent, PeerConnection};
 
 /// Least and most calls of a latency measurement, whatever the time.
 const SAMPLES_MIN: usize = 10;
 const SAMPLES_MAX: usize = 1_000_000;
+
+/// Longest wait for memory of calls that are over, and the pause between two looks.
+const ROOM_WAIT: Duration = Duration::from_secs(1);
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 /// The direction of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,8 +223,7 @@ impl BenchRequester {
     ) -> Result<(), BenchError> {
         let from = self.next.fetch_add(1, Ordering::Relaxed);
         let landing = if connection.wants_landing() {
-            let loaned = borrow_landing(&self.arena, self.source.page_bytes(), bytes);
-            Some(loaned.ok_or(BenchError::NoRoom { bytes })?)
+            Some(self.wait_for_landing(bytes).await?)
         } else {
             None
         };
@@ -232,6 +236,19 @@ impl BenchRequester {
         self.source
             .check_data(&part.data, from, bytes, whole)
             .map_err(|at| self.corrupt_error(way, at, bytes))
+    }
+
+    /// Loans a landing. That of a call that is over comes back a little later where its windows are
+    /// closed first.
+    async fn wait_for_landing(&self, bytes: u64) -> Result<Landing, BenchError> {
+        let until = Instant::now() + ROOM_WAIT;
+        loop {
+            match borrow_landing(&self.arena, self.source.page_bytes(), bytes) {
+                Some(landing) => return Ok(landing),
+                None if Instant::now() >= until => return Err(BenchError::NoRoom { bytes }),
+                None => tokio::time::sleep(ROOM_PAUSE).await,
+            }
+        }
     }
 
     async fn write_once(

@@ -130,7 +130,7 @@ async fn another_secret_or_page_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_than_there_is_memory_for_is_said_and_not_waited_for() {
+async fn more_than_there_is_memory_for_is_said() {
     let host = BenchHost::start(host_options(None)).await.unwrap();
     let dialled = BenchRequester::dial_host(dial_options(host.local_addr())).await.unwrap();
     let way = &dialled.open_ways()[0];

@@ -42,6 +42,9 @@ use closing::QueuePairEnd;
 /// Completions taken by one poll.
 const POLL_MAX: usize = 16;
 
+/// Looks for what came before a peer hung up: more than a completion queue holds by default.
+const LAST_LOOKS: usize = 256;
+
 pub(super) struct QueuePairWire {
     pub(super) state: Mutex<QueuePairWireState>,
     pub(super) rooms: QueuedBytesBudget,
@@ -73,7 +76,7 @@ pub(super) struct QueuePairWire {
 }
 
 pub(super) struct QueuePairWireState {
-    /// `None` once closed: the queue pair is destroyed.
+    /// `None` while it is being stopped, and once it is destroyed.
     pair: Option<CmQueuePair>,
     pub(super) sender: ChunkSender,
     pub(super) credits: ChunkCredits,
@@ -317,7 +320,11 @@ impl QueuePairWire {
     fn handle_cm_event(&self, event: &CmEvent) {
         if matches!(event.kind, EventKind::Disconnected | EventKind::DeviceRemoved) {
             // Chunks that came before are completed already. They are still read.
-            let _ = self.poll_completions();
+            for _ in 0..LAST_LOOKS {
+                if !matches!(self.poll_completions(), Ok(true)) {
+                    break;
+                }
+            }
             let mut state = self.state.lock();
             state.ended = true;
             if event.kind == EventKind::DeviceRemoved {

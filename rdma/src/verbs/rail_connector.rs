@@ -20,7 +20,7 @@ use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
 use super::rail_opener::RailOpener;
 use super::rail_presence::{RailPlace, RailPresence};
 use super::readable_source::{next_event, watch_readable_on};
-use super::setup_runtime::run_aside;
+use super::setup_runtime::{run_aside, wait_within};
 use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
 use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
@@ -269,7 +269,7 @@ impl RailConnector {
             id.set_tos(tos)?;
         }
         id.set_ack_timeout(self.options.settings.ack_timeout)?;
-        id.resolve_route(within)?;
+        wait_within(|| id.resolve_route(within)).await?;
         expect_event(&next_event(&events).await?, EventKind::RouteResolved)?;
         let path_mtu_max = path_mtu_max.filter(|_| !id.is_iwarp());
         if path_mtu_max.is_some() {
@@ -323,7 +323,8 @@ pub(super) fn expect_event(event: &CmEvent, kind: EventKind) -> io::Result<()> {
     match event.kind {
         found if found == kind => Ok(()),
         EventKind::Refused => {
-            let reason = "it refuses: nobody listens there, or it is full";
+            let code = event.status;
+            let reason = format!("it refuses (reason {code}): nobody listens there, or it is full");
             Err(io::Error::new(io::ErrorKind::ConnectionRefused, reason))
         }
         EventKind::Failed(reason) => {

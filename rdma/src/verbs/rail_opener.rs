@@ -80,14 +80,15 @@ impl RailOpener {
         let (name, port) = device.domain.device_port();
         let rail = RailIdentity { device: name, port, address };
         let registered = device.regions.register_missing(&rail.metric_label());
+        let lacks_memory = |error: &io::Error| error.kind() == io::ErrorKind::OutOfMemory;
         self.turn = match &registered {
-            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+            Err(error) if lacks_memory(error) => {
                 self.turn.take().or_else(|| PINNING_TURNS.try_take())
             }
             _ => None,
         };
         if let Err(error) = registered {
-            if self.turn.is_none() && error.raw_os_error() == Some(libc::ENOMEM) {
+            if self.turn.is_none() && lacks_memory(&error) {
                 self.kept = None;
             }
             return Err(error);

@@ -6,7 +6,9 @@ use std::future::Future;
 use std::io;
 use std::sync::LazyLock;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
+use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::cpu_affinity::unpin_thread;
@@ -53,6 +55,22 @@ pub(super) async fn run_blocking_aside<T: Send + 'static>(
     tasks.spawn_blocking_on(work, setup.handle()).await.map_err(io::Error::other)
 }
 
+/// Steps that wait at once, each on a thread. Those beyond wait for them, and may be given up.
+const WAITS_MAX: usize = 64;
+static WAITS: Semaphore = Semaphore::const_new(WAITS_MAX);
+
+/// Runs a step of `run_aside` that may wait for long, for an address service. Another thread takes
+/// over what else begins meanwhile.
+pub(super) async fn wait_within<T>(step: impl FnOnce() -> T) -> T {
+    // Nobody closes it.
+    let _turn = WAITS.acquire().await;
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(step),
+        // There are no such threads.
+        _ => step(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -83,6 +101,24 @@ mod tests {
         }
         tokio::task::yield_now().await;
         assert_eq!(run_blocking_aside(&tasks, || 7).await.unwrap(), 7);
+        for (go, stuck) in blocked {
+            go.send(()).unwrap();
+            stuck.await.unwrap().unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_long_holds_up_nobody_who_begins() {
+        let (tasks, mut blocked) = (TaskTracker::new(), Vec::new());
+        for _ in 0..2 * THREADS {
+            let (go, wait) = mpsc::channel::<()>();
+            let tasks = tasks.clone();
+            let stuck = async move { wait_within(move || wait.recv()).await };
+            blocked.push((go, tokio::spawn(async move { run_aside(&tasks, stuck).await })));
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(run_aside(&tasks, async { 7 }).await.unwrap(), 7);
+        assert_eq!(wait_within(|| 8).await, 8, "on a thread that serves data, too");
         for (go, stuck) in blocked {
             go.send(()).unwrap();
             stuck.await.unwrap().unwrap().unwrap();

@@ -31,8 +31,8 @@ What is read is checked. Figures of a busy host are figures of a busy host: comp
 Compare `in` with ib_write_bw, and half of `echo` with ib_send_lat (loadtest/fabric.sh does both).
 Status: 0 all figures, 1 some way failed under way or the host can't be reached, 2 the command line is wrong.")]
 pub struct FabricArguments {
-    /// The host that serves
-    #[arg(value_name = "HOST:PORT")]
+    /// The host that serves; without a port, 9410
+    #[arg(value_name = "HOST[:PORT]")]
     pub host: Option<String>,
     /// Serve, until Ctrl-C
     #[arg(long)]

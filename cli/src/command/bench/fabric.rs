@@ -5,7 +5,7 @@
 //! show.
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -27,6 +27,9 @@ use super::record::{FabricCell, FabricRecord, FabricRow};
 use super::{figures, plot};
 use crate::process::MISCONFIGURED;
 use crate::reactor_threads::ReactorThreads;
+
+/// Where `--serve` listens by itself.
+pub const FABRIC_PORT: u16 = 9410;
 
 /// Known to everyone who reads this: it keeps accidents out, not people.
 const BENCH_SECRET: &str = "verbs3 bench fabric";
@@ -186,7 +189,8 @@ async fn measure_fabric(
         let address = own.local_addr();
         (Some(own), address)
     } else {
-        let name = arguments.host.as_deref().unwrap_or_default();
+        let given = arguments.host.as_deref().unwrap_or_default();
+        let name = &with_port(given);
         let found = tokio::net::lookup_host(name)
             .await
             .with_context(|| format!("{name:?} is no HOST:PORT"))?
@@ -206,6 +210,16 @@ async fn measure_fabric(
         own.shutdown().await;
     }
     Ok(record)
+}
+
+/// Returns the host with a port: that of `--serve` where none is given.
+fn with_port(host: &str) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(address) => SocketAddr::new(address, FABRIC_PORT).to_string(),
+        Err(_) if host.ends_with(']') => format!("{host}:{FABRIC_PORT}"),
+        Err(_) if host.contains(':') => host.to_owned(),
+        Err(_) => format!("{host}:{FABRIC_PORT}"),
+    }
 }
 
 /// `false` where a way failed under way.
@@ -340,6 +354,25 @@ impl FabricMeasurement<'_> {
             depth: self.arguments.depth as usize,
             time,
             whole: self.arguments.verify,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_a_port_has_the_one_of_serve() {
+        for (given, meant) in [
+            ("gpu-01", "gpu-01:9410"),
+            ("gpu-01:9500", "gpu-01:9500"),
+            ("10.1.0.8", "10.1.0.8:9410"),
+            ("fd00::8", "[fd00::8]:9410"),
+            ("[fd00::8]", "[fd00::8]:9410"),
+            ("[fd00::8]:9500", "[fd00::8]:9500"),
+        ] {
+            assert_eq!(with_port(given), meant);
         }
     }
 }

@@ -202,15 +202,21 @@ impl QueuePairWire {
         self.close();
     }
 
-    /// Stops a queue pair that takes shared buffers: a command to the firmware.
+    /// Stops a queue pair that takes shared buffers: a command to the firmware. Meanwhile the wire
+    /// has no queue pair, as after its end, and nobody waits for its state.
     fn stop_early(&self) -> Option<(io::Result<()>, Option<DrainWatch>)> {
+        let _ending = self.ending.lock();
         let lingers = self.lingers();
-        let mut state = self.state.lock();
-        let pair = state.pair.as_ref()?;
+        let pair = {
+            let mut state = self.state.lock();
+            let pair = state.pair.take()?;
+            // Nothing is posted behind the beacon.
+            state.failure.get_or_insert_with(|| "the connection is being closed".to_owned());
+            pair
+        };
         let stopped = pair.stop_traffic();
-        let watch = stopped.is_ok().then(|| self.begin_drain(pair, lingers)).flatten();
-        // Nothing is posted behind the beacon.
-        state.failure.get_or_insert_with(|| "the connection is being closed".to_owned());
+        let watch = stopped.is_ok().then(|| self.begin_drain(&pair, lingers)).flatten();
+        self.state.lock().pair = Some(pair);
         Some((stopped, watch))
     }
 

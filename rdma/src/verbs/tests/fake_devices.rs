@@ -311,6 +311,27 @@ async fn fake_registration_that_fails_goes_on_where_it_ended() {
     assert_eq!(transport.rail_device().unwrap().regions.count_registered(), (4, 4));
 }
 
+/// Two rails whose arenas do not both fit into what may be locked: the one that failed first keeps
+/// its part and becomes whole, and the other waits for its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
+async fn fake_rails_without_room_for_both_open_one_by_one() {
+    let open = |address: &str| {
+        let address: IpAddr = address.parse().unwrap();
+        let mut options = test_options();
+        options.settings.shared_receive = FeatureSwitch::Off;
+        VerbsTransport::start(address, options, test_arena(16))
+    };
+    let (first, opened) = open("127.0.10.21");
+    assert!(opened.first_error().await.is_some(), "the third registration succeeded");
+    let (second, opened) = open("127.0.10.22");
+    assert!(opened.first_error().await.is_some(), "the third registration succeeded");
+    wait_until("one of them is up", || first.current_rail().is_some()).await;
+    assert!(second.current_rail().is_none());
+    drop(first);
+    wait_until("the other is up", || second.current_rail().is_some()).await;
+}
+
 /// Its device refuses an arena whose transfers keep their order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]

@@ -9,6 +9,8 @@ const RAILS: u64 = 8;
 /// (docs/fabric/queue-pairs.md; mlx5's completion queue entry).
 const REQUEST_BYTES: u64 = 128;
 const COMPLETION_BYTES: u64 = 64;
+/// Shared buffers for each connection that has none of its own.
+const SHARED_BUFFERS_EACH: u64 = 8;
 /// What others found: 375 bytes of a NIC's cache for a connection, and some 2 MB of it
 /// (eRPC, NSDI 2019).
 const CACHE_BYTES_EACH: u64 = 375;
@@ -27,15 +29,19 @@ fn scale(nodes: u32) -> ScaleRow {
     let settings = RootSettings::default();
     let plan = compute_plan(&CapacityInput { nodes, nics: RAILS as u32, ..input() }, &settings);
     let verbs = &settings.verbs;
-    let receives = u64::from(verbs.receive_count) + SPARE_RECEIVES;
-    let completions = u64::from(verbs.send_queue) + receives + 1;
-    let queue = u64::from(verbs.send_queue) * REQUEST_BYTES + completions * COMPLETION_BYTES;
+    let (send, all) = (u64::from(verbs.send_queue), u64::from(verbs.shared_receives));
+    let queue = |receives| send * REQUEST_BYTES + (send + receives + 1) * COMPLETION_BYTES;
+    // Whoever shares buffers may take all of them before its completions are read.
+    let peers = u64::from(nodes) - 1;
+    let shared = peers.min(all / SHARED_BUFFERS_EACH);
+    let own = u64::from(verbs.receive_count) + SPARE_RECEIVES;
+    let queues_of_rail = shared * queue(all) + (peers - shared) * queue(own);
     let pairs_of_process = plan.nic.process_queue_pairs_max;
     ScaleRow {
         pairs_of_process,
         pairs_of_nic: plan.nic.queue_pairs_max,
         buffer_bytes: plan.node_memory.verbs_buffers,
-        queue_bytes: 2 * pairs_of_process * queue,
+        queue_bytes: 2 * RAILS * queues_of_rail,
         cache_bytes: plan.nic.queue_pairs_max * CACHE_BYTES_EACH,
     }
 }
