@@ -9,6 +9,7 @@ mod bounded_process;
 mod command;
 mod demo;
 mod dev;
+mod host_port;
 mod logging;
 mod process;
 mod reactor_threads;

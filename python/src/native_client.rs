@@ -85,12 +85,6 @@ impl NativeClient {
         connected.map(|client| Self { client, verdicts }).map_err(|error| error_of_client(&error))
     }
 
-    /// Returns how much memory it lends.
-    #[getter]
-    fn memory_bytes(&self) -> u64 {
-        self.client.client_options().memory_bytes
-    }
-
     /// Reads one object or range; returns status, headers and body.
     #[allow(clippy::too_many_arguments, reason = "one Python call")]
     fn read<'py>(

@@ -142,11 +142,6 @@ class Reader:
         known = asdict(self._asked) if self._asked else {}
         return f"Reader(socket={find_socket(known.get('socket'))!r})"
 
-    @property
-    def memory_bytes(self) -> int:
-        """How much memory it lends."""
-        return self._native.memory_bytes
-
     @overload
     def read(
         self, bucket: str, key: str, range: ReadRange = ..., *, if_match: str | None = ...

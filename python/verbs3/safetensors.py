@@ -203,13 +203,16 @@ class _ViewCopies:
     def take_view(self, batch: NativeBatch) -> tuple[int, memoryview] | None:
         """The next view of a batch. Where no memory is left for it, that of copies is given back; other
         users of the reader may give theirs back, too."""
-        for _ in range(_ROOM_TRIES):
+        tries_left = _ROOM_TRIES
+        while True:
             try:
                 return cast("tuple[int, memoryview] | None", take_view(batch, "raise"))
             except MemoryFull:
+                if not tries_left:
+                    raise
+                tries_left -= 1
                 if not self._finish_until(0):
                     time.sleep(_ROOM_PAUSE_SECONDS)
-        return cast("tuple[int, memoryview] | None", take_view(batch, "raise"))
 
     def copy_view(self, target: Any, view: memoryview) -> None:
         """Begins to copy a view, which is this object's from then on."""

@@ -67,7 +67,7 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     cluster.require_certificate(NodeRole::Gateway, None)?;
     let followed = cluster.follow_files(&registry, CancellationToken::new())?;
     let geometry = cluster_geometry(&cluster)?;
-    check_tcp_binding(&tcp, &cluster, "")?;
+    check_tcp_binding(&tcp, &cluster)?;
     let (admin, admin_address) = start_admin(&gateway, &registry, &process)?;
     let memory = gateway.memory.clone();
     let mapping = tokio::task::spawn_blocking(move || map_arena(&memory, 1, geometry));

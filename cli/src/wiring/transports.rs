@@ -75,12 +75,8 @@ impl RequesterTransports {
 }
 
 /// Fails if this host has not the device or the address by which workers are to be reached.
-pub fn check_tcp_binding(
-    tcp: &TcpSettings,
-    cluster: &TrustedCluster,
-    name: &str,
-) -> anyhow::Result<()> {
-    tcp_options(tcp, cluster, name).check_binding().context("workers can't be reached")
+pub fn check_tcp_binding(tcp: &TcpSettings, cluster: &TrustedCluster) -> anyhow::Result<()> {
+    tcp_options(tcp, cluster, "").check_binding().context("workers can't be reached")
 }
 
 /// What a worker is reached by.

@@ -5,7 +5,7 @@
 //! show.
 
 use std::io::IsTerminal;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use verbs3_settings::TimePeriod;
 use super::arguments::FabricArguments;
 use super::record::{FabricCell, FabricRecord, FabricRow};
 use super::{figures, plot};
+use crate::host_port::split_host_port;
 use crate::process::MISCONFIGURED;
 use crate::reactor_threads::ReactorThreads;
 
@@ -190,12 +191,12 @@ async fn measure_fabric(
         (Some(own), address)
     } else {
         let given = arguments.host.as_deref().unwrap_or_default();
-        let name = &with_port(given);
-        let found = tokio::net::lookup_host(name)
+        let name = split_host_port(given, FABRIC_PORT).map_err(anyhow::Error::msg)?;
+        let found = tokio::net::lookup_host((name.0.as_str(), name.1))
             .await
-            .with_context(|| format!("{name:?} is no HOST:PORT"))?
+            .with_context(|| format!("can't look up {given:?}"))?
             .next();
-        (None, found.with_context(|| format!("{name} has no address"))?)
+        (None, found.with_context(|| format!("{given} has no address"))?)
     };
     let dialled = BenchRequester::dial_host(dial_options(arguments, secret, host)).await?;
     let record = FabricMeasurement {
@@ -210,16 +211,6 @@ async fn measure_fabric(
         own.shutdown().await;
     }
     Ok(record)
-}
-
-/// Returns the host with a port: that of `--serve` where none is given.
-fn with_port(host: &str) -> String {
-    match host.parse::<IpAddr>() {
-        Ok(address) => SocketAddr::new(address, FABRIC_PORT).to_string(),
-        Err(_) if host.ends_with(']') => format!("{host}:{FABRIC_PORT}"),
-        Err(_) if host.contains(':') => host.to_owned(),
-        Err(_) => format!("{host}:{FABRIC_PORT}"),
-    }
 }
 
 /// `false` where a way failed under way.
@@ -354,25 +345,6 @@ impl FabricMeasurement<'_> {
             depth: self.arguments.depth as usize,
             time,
             whole: self.arguments.verify,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_without_a_port_has_the_one_of_serve() {
-        for (given, meant) in [
-            ("gpu-01", "gpu-01:9410"),
-            ("gpu-01:9500", "gpu-01:9500"),
-            ("10.1.0.8", "10.1.0.8:9410"),
-            ("fd00::8", "[fd00::8]:9410"),
-            ("[fd00::8]", "[fd00::8]:9410"),
-            ("[fd00::8]:9500", "[fd00::8]:9500"),
-        ] {
-            assert_eq!(with_port(given), meant);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use verbs3_config::RootSettings;
 
+use crate::host_port::split_host_port;
+
 /// Host and port. A worker's id stands for its address; a host of the configuration's workers has
 /// their port.
 pub(super) fn parse_target(text: &str, config: &RootSettings) -> Result<(String, u16), String> {
@@ -14,34 +16,6 @@ pub(super) fn parse_target(text: &str, config: &RootSettings) -> Result<(String,
         .filter_map(|worker| split_host_port(&worker.address, 0).ok())
         .find(|(host, _)| host == text);
     split_host_port(text, of_worker.map_or(config.worker.listen.port(), |(_, port)| port))
-}
-
-/// `host`, `host:port`, `1.2.3.4:port`, `::1`, `[::1]`, `[::1]:port`
-fn split_host_port(text: &str, default: u16) -> Result<(String, u16), String> {
-    let complaint = || {
-        format!("{text:?} is no HOST[:PORT]; write gpu-08, gpu-08:9400, 10.0.0.8 or [fd00::8]:9400")
-    };
-    let number = |port: &str| port.parse().ok().filter(|port| *port != 0).ok_or_else(complaint);
-    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-        let (host, after) = rest.split_once(']').ok_or_else(complaint)?;
-        match after.strip_prefix(':') {
-            Some(port) => (host, number(port)?),
-            None if after.is_empty() => (host, default),
-            None => return Err(complaint()),
-        }
-    } else {
-        match text.split_once(':') {
-            // More than one colon: an IPv6 address without port.
-            Some((_, port)) if port.contains(':') => (text, default),
-            Some((host, port)) => (host, number(port)?),
-            None => (text, default),
-        }
-    };
-    if host.is_empty() || host.contains(char::is_whitespace) {
-        Err(complaint())
-    } else {
-        Ok((host.to_owned(), port))
-    }
 }
 
 #[cfg(test)]
