@@ -82,7 +82,7 @@ pub struct GatewaySettings {
     /// Connections to workers.
     #[setting(table)]
     pub peers: PeerSettings,
-    /// Memory that processes of this host lend, for reads without HTTP (docs/lending.md).
+    /// Memory that processes of this host lend, for reads and writes without HTTP (docs/lending.md).
     #[setting(table)]
     pub lending: GatewayLendingSettings,
 }

@@ -9,21 +9,13 @@ a shared machine has no figures worth keeping.
 
 import argparse
 import os
-import statistics
-import time
 
 import boto3
 
 import verbs3
+from timed_ways import compare_ways, print_heading
 
 SIZES = {"4 KiB": 4 << 10, "128 KiB": 128 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20}
-
-
-def measure(read):
-    """Seconds and CPU seconds of one read."""
-    cpu, wall = time.process_time(), time.perf_counter()
-    read()
-    return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def main():
@@ -37,7 +29,7 @@ def main():
     fast = verbs3.client("s3", endpoint_url=arguments.endpoint, socket=arguments.socket)
     reader = verbs3.connect(arguments.socket, memory="128MiB")
     target = bytearray(max(SIZES.values()))
-    print(f"{'size':>8}  {'way':<14}{'median µs':>10}{'CPU µs':>10}   of boto3")
+    print_heading()
     for name, size in SIZES.items():
         key = f"bench-{size}"
         plain.put_object(Bucket=arguments.bucket, Key=key, Body=os.urandom(size))
@@ -47,17 +39,7 @@ def main():
             "read": lambda: reader.read(arguments.bucket, key, (0, size)).release(),
             "read into": lambda: reader.read(arguments.bucket, key, (0, size), into=target),
         }
-        taken = {way: [] for way in ways}
-        for read in ways.values():
-            read()
-        for _ in range(max(arguments.rounds * (4 << 10) // (size + (4 << 10)), 20)):
-            for way, read in ways.items():
-                taken[way].append(measure(read))
-        base = statistics.median(wall for wall, _ in taken["boto3"])
-        for way, times in taken.items():
-            wall = statistics.median(wall for wall, _ in times)
-            cpu = statistics.mean(cpu for _, cpu in times)
-            print(f"{name:>8}  {way:<14}{wall * 1e6:>10.0f}{cpu * 1e6:>10.0f}   {wall / base:.3f}")
+        compare_ways(name, ways, max(arguments.rounds * (4 << 10) // (size + (4 << 10)), 20))
 
 
 if __name__ == "__main__":

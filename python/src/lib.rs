@@ -6,6 +6,7 @@ mod cuda_pinner;
 mod native_body;
 mod native_client;
 mod native_errors;
+mod native_writer;
 
 use pyo3::prelude::*;
 
@@ -18,4 +19,6 @@ mod _native {
     use super::native_client::{NativeBatch, NativeClient};
     #[pymodule_export]
     use super::native_errors::{LendingError, LendingUnavailable, MemoryFull, RequestTooLong};
+    #[pymodule_export]
+    use super::native_writer::NativeWriter;
 }

@@ -9,18 +9,19 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use verbs3_lending_client::{
     ClientLendingError, FORWARDED_HEADERS, LendingClient, LendingClientOptions, LentAnswer,
-    LentReadMethod, LentReadRequest, MemoryPinner, ReadBatch,
+    LentReadMethod, LentReadRequest, MemoryPinner, ReadBatch, is_write_header,
 };
 
 use crate::cache_verdicts::{CacheVerdicts, PROCESS_VERDICTS};
 use crate::cuda_pinner::CudaPinner;
 use crate::native_body::NativeBody;
 use crate::native_errors::{LendingUnavailable, WaitEnd, error_of_client};
+use crate::native_writer::NativeWriter;
 
 /// Names and values.
-type AnswerHeaders<'py> = Vec<(String, Bound<'py, PyBytes>)>;
+pub(crate) type AnswerHeaders<'py> = Vec<(String, Bound<'py, PyBytes>)>;
 /// Status, headers, body.
-type AnswerParts<'py> = (u16, AnswerHeaders<'py>, NativeBody);
+pub(crate) type AnswerParts<'py> = (u16, AnswerHeaders<'py>, NativeBody);
 
 /// A client of one gateway.
 #[pyclass(frozen, module = "verbs3._native")]
@@ -112,6 +113,17 @@ impl NativeClient {
         NativeBatch { batch, verdicts, process: process::id() }
     }
 
+    /// Takes memory for the body of a write. `checksum`: one that is taken meanwhile and sent along.
+    #[pyo3(signature = (body_bytes, checksum=None))]
+    fn begin_write(
+        &self,
+        py: Python<'_>,
+        body_bytes: u64,
+        checksum: Option<&str>,
+    ) -> PyResult<NativeWriter> {
+        NativeWriter::begin_write(py, &self.client, body_bytes, checksum)
+    }
+
     /// Asks for many objects by HEAD, and returns the status of each, in their order.
     fn head_statuses(&self, py: Python<'_>, objects: Vec<(String, String)>) -> PyResult<Vec<u16>> {
         Ok(py.detach(|| self.client.head_statuses(&objects, check_signals))?)
@@ -142,6 +154,12 @@ impl NativeClient {
     #[staticmethod]
     fn forwarded_headers() -> Vec<&'static str> {
         FORWARDED_HEADERS.to_vec()
+    }
+
+    /// Returns whether a write may carry a header of this name, in lower case.
+    #[staticmethod]
+    fn is_write_header(name: &str) -> bool {
+        is_write_header(name)
     }
 }
 
@@ -188,11 +206,11 @@ fn build_request(
 }
 
 /// Lets handlers of signals run, as any wait of Python does.
-fn check_signals() -> Result<(), WaitEnd> {
+pub(crate) fn check_signals() -> Result<(), WaitEnd> {
     Python::attach(|py| py.check_signals()).map_err(WaitEnd::Python)
 }
 
-fn take_apart(py: Python<'_>, answer: LentAnswer) -> AnswerParts<'_> {
+pub(crate) fn take_apart(py: Python<'_>, answer: LentAnswer) -> AnswerParts<'_> {
     let LentAnswer { head, body } = answer;
     (head.status, headers_of(py, head.headers), NativeBody::new(body))
 }

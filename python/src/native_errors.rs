@@ -59,6 +59,8 @@ pub(crate) fn error_of_client(error: &ClientLendingError) -> PyErr {
         ClientLendingError::MemoryFull { .. } => MemoryFull::new_err(text),
         ClientLendingError::TooLong => RequestTooLong::new_err(text),
         ClientLendingError::Failed
+        | ClientLendingError::Incomplete
+        | ClientLendingError::Unsupported
         | ClientLendingError::TimedOut
         | ClientLendingError::Disconnected
         | ClientLendingError::OtherProcess => LendingError::new_err(text),

@@ -52,6 +52,14 @@ def view_of_answer(answer: Answer) -> memoryview:
     return memoryview(body)
 
 
+def etag_of_answer(answer: Answer) -> str:
+    """The ETag of an object that was written, or the error that the answer is."""
+    status, answered, body = answer
+    if status >= 300:
+        raise error_of_answer(status, headers_of(answered), bytes(body))
+    return headers_of(answered)["etag"]
+
+
 def copy_answer(answer: Answer, into: Any) -> int:
     """Copies the body to the beginning of a buffer, and returns its length."""
     status, answered, body = answer

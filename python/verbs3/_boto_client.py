@@ -1,7 +1,8 @@
-"""boto3's own S3 client, whose GetObject and HeadObject go by lent memory where they can.
+"""boto3's own S3 client, whose GetObject and HeadObject go by lent memory where they can, and its
+writes (`_lent_writes`).
 
-botocore builds the request, and parses the answer, retries and raises as ever: only the sending is
-replaced (its event `before-send`). So responses and exceptions are boto3's own.
+botocore builds the request of a read, and parses the answer, retries and raises as ever: only the
+sending is replaced (its event `before-send`). So responses and exceptions are boto3's own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from . import _native
 from ._asking import EXPECTED_BYTES, bytes_of, expected_bytes, headers_of
 from ._credentials import Credentials, find_region
+from ._lent_writes import LentWrites
 from ._locations import find_socket
 from ._process_lock import ProcessLock
 from ._reader import Reader
@@ -51,17 +53,20 @@ _POSITIONS = (
     "aws_session_token",
     "config",
 )
-# How long reads go over HTTP before they look for the gateway again.
+# What a read's URL may ask.
+_QUERIES = ("", "x-id=GetObject", "x-id=HeadObject")
+# How long requests go over HTTP before they look for the gateway again.
 RETRY_SECONDS = 30.0
 _notice = ProcessLock()
 _noticed: set[str] = set()
 
 
 def client(service_name: str, *args: Any, **kwargs: Any) -> Any:
-    """Returns a boto3 client of `service_name`; for `"s3"`, its reads go by lent memory.
+    """Returns a boto3 client of `service_name`; for `"s3"`, its reads and writes go by
+    lent memory.
 
     Takes what `boto3.client` takes, and `socket`, `memory`, `reads_max` (see `connect`), and
-    `session`, a boto3 session. Without a gateway's socket it reads over HTTP, says so once, and looks
+    `session`, a boto3 session. Without a gateway's socket it goes over HTTP, says so once, and looks
     for the socket again every half a minute. Without a key that proves something to the gateway it is
     a plain boto3 client.
 
@@ -83,10 +88,10 @@ def client(service_name: str, *args: Any, **kwargs: Any) -> Any:
         try:
             key = key_of(session, args, kwargs)
         except ValueError as error:
-            say_once(lend.socket, f"verbs3 reads over HTTP: {error}")
+            say_once(lend.socket, f"verbs3 goes over HTTP: {error}")
         else:
             facts = ClientFacts.of_client(made)
-            attach_reads(made, LateConnection(lambda: connect_client(facts, key, lend)), lend.socket)
+            attach_lending(made, LateConnection(lambda: connect_client(facts, key, lend)), lend.socket)
     return made
 
 
@@ -160,14 +165,37 @@ class LateConnection:
             self._retry_at = time.monotonic() + RETRY_SECONDS
 
 
-def attach_reads(made: Any, connection: LateConnection, socket: str) -> None:
-    """Sends a boto3 client's reads by lent memory, from now on or from when the gateway is there."""
+def attach_lending(made: Any, connection: LateConnection, socket: str) -> None:
+    """Sends a boto3 client's reads and writes by lent memory, from when the gateway is there on."""
     if connection.find_native() is None:
-        say_once(socket, f"verbs3 reads over HTTP: {connection.error}")
-    fast = LentReads(connection, urlsplit(made.meta.endpoint_url).netloc)
+        say_once(socket, f"verbs3 goes over HTTP: {connection.error}")
+    host = urlsplit(made.meta.endpoint_url).netloc
+    reads = LentReads(connection, host, attach_writes(made, connection))
     for operation in ("GetObject", "HeadObject"):
-        made.meta.events.register_last(f"before-send.s3.{operation}", fast)
-    made.verbs3 = fast
+        made.meta.events.register_last(f"before-send.s3.{operation}", reads)
+    made.verbs3 = reads
+
+
+def attach_writes(made: Any, connection: LateConnection) -> LentWrites:
+    """Sends a boto3 client's writes by lent memory."""
+    host = urlsplit(made.meta.endpoint_url).netloc
+    writes = LentWrites(connection, lambda url: object_of_url(url, host))
+    for operation in ("PutObject", "UploadPart"):
+        made.meta.events.register_last(f"before-call.s3.{operation}", writes)
+    return writes
+
+
+def object_of_url(url: str, host: str) -> tuple[str, str] | None:
+    """Bucket and key. `None`: it is of another host, or names no object."""
+    parts = urlsplit(url)
+    if parts.netloc == host:
+        bucket, _, key = parts.path[1:].partition("/")
+    elif parts.netloc.endswith(f".{host}"):
+        bucket, key = parts.netloc.removesuffix(f".{host}"), parts.path[1:]
+    else:
+        return None
+    bucket, key = unquote(bucket), unquote(key)
+    return (bucket, key) if bucket and key else None
 
 
 def key_of(session: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Credentials:
@@ -197,11 +225,13 @@ def say_once(about: str, message: str) -> None:
 
 
 class LentReads:
-    """The handler that sends reads by lent memory. `fast` and `slow` count what went which way."""
+    """The handler that sends reads by lent memory. `fast` and `slow` count what went which way, and
+    those of `writes` do so for writes."""
 
-    def __init__(self, connection: LateConnection, host: str):
+    def __init__(self, connection: LateConnection, host: str, writes: LentWrites):
         self._connection = connection
         self._host = host
+        self.writes = writes
         self.fast = 0
         self.slow = 0
 
@@ -225,7 +255,8 @@ class LentReads:
         """Returns an answer as HTTP's would be. `None`: this read goes over HTTP."""
         from botocore.awsrequest import AWSResponse
 
-        target = self._target(request.url)
+        asks_for_more = urlsplit(request.url).query not in _QUERIES
+        target = None if asks_for_more else object_of_url(request.url, self._host)
         headers = _forwarded(request.headers)
         native = self._connection.find_native()
         if target is None or headers is None or native is None:
@@ -238,21 +269,7 @@ class LentReads:
         except _native.LendingError:
             # Too long for this way, no memory left, or the gateway is away: HTTP knows what to say.
             return None
-        return AWSResponse(request.url, status, headers_of(answered), _LentRaw(body))
-
-    def _target(self, url: str) -> tuple[str, str] | None:
-        """Bucket and key; `None` if the URL asks for anything else, too."""
-        parts = urlsplit(url)
-        if parts.query not in ("", "x-id=GetObject", "x-id=HeadObject"):
-            return None
-        if parts.netloc == self._host:
-            bucket, _, key = parts.path[1:].partition("/")
-        elif parts.netloc.endswith(f".{self._host}"):
-            bucket, key = parts.netloc.removesuffix(f".{self._host}"), parts.path[1:]
-        else:
-            return None
-        bucket, key = unquote(bucket), unquote(key)
-        return (bucket, key) if bucket and key else None
+        return AWSResponse(request.url, status, headers_of(answered), LentRaw(body))
 
 
 def _forwarded(headers: Any) -> list[tuple[str, str]] | None:
@@ -267,7 +284,7 @@ def _forwarded(headers: Any) -> list[tuple[str, str]] | None:
     return forwarded
 
 
-class _LentRaw(io.RawIOBase):
+class LentRaw(io.RawIOBase):
     """A body that reads as urllib3's does. Its memory is given back at its end, or when closed."""
 
     def __init__(self, body: _native.NativeBody):

@@ -1,4 +1,4 @@
-"""A boto3 client of the gateway, for what lent memory does not do: listings and writes.
+"""A boto3 client of the gateway, for what lent memory does not do: listings, and the ends of writes.
 
 It is made anew in each process: a forked child must not write on its parent's connections.
 """
@@ -6,10 +6,11 @@ It is made anew in each process: a forked child must not write on its parent's c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from . import _native
 from ._locations import find_endpoint
 from ._process_lock import ProcessLock
 
@@ -25,16 +26,19 @@ class ListedObject:
 
 
 class GatewayClient:
-    """Lists and writes over HTTP. Threads and forked children may share it; it can be pickled."""
+    """Lists over HTTP, and writes. Threads and forked children may share it; it can be pickled."""
 
     def __init__(
         self,
         endpoint_url: str | None = None,
         access_key: str | None = None,
         secret_key: str | None = None,
+        lend: Callable[[], _native.NativeClient] | None = None,
     ):
+        """`lend`: bodies are written by the lent memory that it returns, where it has any."""
         self.endpoint_url = find_endpoint(endpoint_url)
         self._key = access_key, secret_key
+        self._lend = lend
         self._lock = ProcessLock()
         self._made: tuple[int, Any] | None = None
 
@@ -43,7 +47,7 @@ class GatewayClient:
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         self.__dict__.update(kept)
-        self._lock, self._made = ProcessLock(), None
+        self._lend, self._lock, self._made = None, ProcessLock(), None
 
     @property
     def boto(self) -> Any:
@@ -57,11 +61,11 @@ class GatewayClient:
         import boto3
         from botocore.config import Config
 
-        from ._boto_client import plain_client
+        from ._boto_client import LateConnection, attach_writes, plain_client
         from ._credentials import find_region
 
         access_key, secret_key = self._key
-        return plain_client(
+        made = plain_client(
             boto3.session.Session(),
             "s3",
             endpoint_url=self.endpoint_url,
@@ -71,6 +75,9 @@ class GatewayClient:
             # URLs, too, are signed by version 4: boto3's default for them is the old version 2.
             config=Config(s3={"addressing_style": "path"}, signature_version="s3v4"),
         )
+        if self._lend is not None:
+            attach_writes(made, LateConnection(self._lend))
+        return made
 
     def list_objects(self, bucket: str, prefix: str) -> Iterator[ListedObject]:
         """Lists all objects whose keys begin so, in their order, one page after the other."""

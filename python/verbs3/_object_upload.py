@@ -1,4 +1,4 @@
-"""Writes an object over HTTP, in one request or in parts. It is there whole, or not at all."""
+"""Writes an object in one request or in parts. It is there whole, or not at all."""
 
 from __future__ import annotations
 

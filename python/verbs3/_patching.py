@@ -16,7 +16,7 @@ from ._boto_client import (
     ClientFacts,
     LateConnection,
     LendingTerms,
-    attach_reads,
+    attach_lending,
     connect_client,
     key_of,
     say_once,
@@ -53,9 +53,9 @@ class _Patch:
         try:
             key = key_of(session, args, kwargs)
         except ValueError as error:
-            say_once(self.lend.socket, f"verbs3 reads over HTTP: {error}")
+            say_once(self.lend.socket, f"verbs3 goes over HTTP: {error}")
             return
-        attach_reads(made, self._find_connection(made, key), self.lend.socket)
+        attach_lending(made, self._find_connection(made, key), self.lend.socket)
 
     def _find_connection(self, made: Any, key: Credentials) -> LateConnection:
         about = (key, made.meta.region_name, made.meta.config.read_timeout)

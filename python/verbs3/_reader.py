@@ -15,6 +15,7 @@ from ._asking import (
     bytes_of,
     copy_answer,
     describe_read,
+    etag_of_answer,
     headers_of,
     view_of_answer,
 )
@@ -175,6 +176,35 @@ class Reader:
             return view_of_answer(self._native.read(False, bucket, key, headers, expected))
         expected = max(memoryview(into).nbytes, DOCUMENT_BYTES)
         return copy_answer(self._native.read(False, bucket, key, headers, expected), into)
+
+    def write(
+        self,
+        bucket: str,
+        key: str,
+        data: Any,
+        *,
+        content_type: str | None = None,
+        if_none_match: bool = False,
+    ) -> str:
+        """Writes an object by one request, and returns its ETag.
+
+        `data` is a contiguous buffer: bytes, a NumPy array, a CPU tensor's. It is copied into the lent
+        memory, which has to have room for all of it: `MemoryFull`. With `if_none_match` the object
+        must not be there yet: `S3Error`, with status 412. After any other `LendingError` nobody knows
+        whether the object was written.
+
+        >>> reader = connect()
+        >>> etag = reader.write("train", "hello.txt", b"hello")
+        >>> bytes(reader.read("train", "hello.txt", if_match=etag))
+        b'hello'
+        """
+        view = memoryview(data).cast("B")
+        headers = [("if-none-match", "*")] if if_none_match else []
+        if content_type is not None:
+            headers.append(("content-type", content_type))
+        writer = self._native.begin_write(len(view), "crc64nvme")
+        writer.append(view)
+        return etag_of_answer(writer.finish(bucket, key, None, headers))
 
     @overload
     def read_many(

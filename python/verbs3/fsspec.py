@@ -68,7 +68,7 @@ class Verbs3FileSystem(BucketListing, AbstractFileSystem):  # type: ignore[misc]
         self._asked = ConnectArguments(socket, key, secret, None, memory, reads_max, 30.0, 60.0)
         self._reader: Reader | None = None
         self._connecting = ProcessLock()
-        self.gateway = GatewayClient(endpoint_url, key, secret)
+        self.gateway = GatewayClient(endpoint_url, key, secret, lend=lambda: self.reader._native)
 
     @property
     def reader(self) -> Reader:

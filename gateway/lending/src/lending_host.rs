@@ -1,11 +1,15 @@
 //! Declares what the server needs to be told: who a client is, whether it may still read, how much
-//! it may lend, and what the answer to a read is.
+//! it may lend, and what the answer to a request is.
 
 use bytes::Bytes;
 use http::Response;
 use http_body::Body;
 use verbs3_doors::WaitingGuest;
-use verbs3_lending_protocol::{IdentityClaim, LendingRefusal, LentHeadList, LentReadRequest};
+use verbs3_lending_protocol::{
+    IdentityClaim, LendingRefusal, LentHeadList, LentReadRequest, LentWriteRequest,
+};
+
+use crate::lent_source::LentSource;
 
 /// Says who a client is.
 pub trait LendingHost: Send + Sync + 'static {
@@ -30,7 +34,7 @@ pub trait HeadListSink<B> {
 
 /// One client that has proven who it is, until its connection ends.
 pub trait LendingGuest: Send + Sync + 'static {
-    /// Bytes of an answer. Dropping it ends the read.
+    /// Bytes of an answer. Dropping it ends the request.
     type Body: Body<Data = Bytes, Error: Send> + Send + Unpin;
     /// What lent memory counts against. Dropping it gives it back.
     type MemoryPlace: Send + Sync + 'static;
@@ -53,6 +57,14 @@ pub trait LendingGuest: Send + Sync + 'static {
     fn answer_read(
         &self,
         request: LentReadRequest,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Answers one write of the bytes of `source`. Never fails: a refusal is an answer. Dropping the
+    /// future ends the write, and the source.
+    fn answer_write(
+        &self,
+        request: LentWriteRequest,
+        source: LentSource,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
     /// Answers HEADs, each as `answer_read` would, and hands each answer on as it comes.

@@ -1,10 +1,11 @@
 //! Owns the metrics of lent memory, declared once.
 
 use prometheus::{IntCounter, IntGauge};
-use verbs3_lending_protocol::{LendingRefusal, ReadOutcome};
+use verbs3_lending_protocol::{LendingRefusal, LentOutcome};
 use verbs3_metrics::{MetricFamily, MetricLabel, MetricsTable};
 
-/// Memory that processes of this host lend, and the reads that land in it.
+/// Memory that processes of this host lend, the reads that land in it, and the writes
+/// whose bodies lie there.
 #[derive(MetricsTable)]
 #[metrics(prefix = "verbs3_lending")]
 pub struct LendingMetrics {
@@ -22,15 +23,17 @@ pub struct LendingMetrics {
     pub mappings: IntGauge,
     /// The configured bound on them; beyond it clients wait.
     pub mappings_max: IntGauge,
-    /// Reads under way into lent memory.
+    /// Reads and writes under way.
     pub(crate) reads_in_flight: IntGauge,
-    /// Times that a client had more reads waiting in its ring than it may have in flight.
+    /// Times that a client had more requests waiting in its ring than it may have in flight.
     pub(crate) reads_saturated: IntCounter,
-    /// Reads that are over, by how they ended.
+    /// Reads and writes that are over, by how they ended.
     #[metric(labels(outcome))]
     pub(crate) reads: MetricFamily<LandingEnd, IntCounter>,
     /// Bytes of bodies that were copied into lent memory.
     pub(crate) bytes_landed: IntCounter,
+    /// Bytes of bodies of writes that were answered, which lay in lent memory.
+    pub(crate) bytes_taken: IntCounter,
     /// Clients that were refused, by reason.
     #[metric(labels(reason))]
     pub(crate) refused: MetricFamily<RefusalLabel, IntCounter>,
@@ -39,7 +42,7 @@ pub struct LendingMetrics {
     pub(crate) cut: MetricFamily<LendingCut, IntCounter>,
 }
 
-/// How a read ended.
+/// How a read ended, or a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, MetricLabel)]
 pub(crate) enum LandingEnd {
     /// Head and body have landed, whatever the status was.
@@ -52,19 +55,19 @@ pub(crate) enum LandingEnd {
     BodyCut,
     /// The client's request could not be read.
     Malformed,
-    /// The connection ended first, or the read broke down.
+    /// The connection ended first, or the request broke down.
     Failed,
 }
 
-impl From<ReadOutcome> for LandingEnd {
-    fn from(outcome: ReadOutcome) -> Self {
+impl From<LentOutcome> for LandingEnd {
+    fn from(outcome: LentOutcome) -> Self {
         match outcome {
-            ReadOutcome::Answered => Self::Answered,
-            ReadOutcome::BodyTooLong => Self::BodyTooLong,
-            ReadOutcome::HeadTooLong => Self::HeadTooLong,
-            ReadOutcome::BodyCut => Self::BodyCut,
-            ReadOutcome::Malformed => Self::Malformed,
-            ReadOutcome::Failed => Self::Failed,
+            LentOutcome::Answered => Self::Answered,
+            LentOutcome::BodyTooLong => Self::BodyTooLong,
+            LentOutcome::HeadTooLong => Self::HeadTooLong,
+            LentOutcome::BodyCut => Self::BodyCut,
+            LentOutcome::Malformed => Self::Malformed,
+            LentOutcome::Failed => Self::Failed,
         }
     }
 }

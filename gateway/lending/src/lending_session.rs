@@ -15,7 +15,7 @@ use crate::lending_handshake::LendingClient;
 use crate::lending_host::LendingGuest;
 use crate::lending_metrics::{LendingCut, LendingMetrics};
 use crate::lending_stop::LendingStop;
-use crate::read_landing::land_read;
+use crate::request_landing::land_request;
 use crate::session_rings::{BrokenRings, SessionRings, SubmissionTaker};
 
 /// How often a silent client's right is looked at.
@@ -134,7 +134,7 @@ impl<G: LendingGuest> LendingSession<G> {
         }
         for (submission, ticket) in taken.reads {
             let guest = self.guest.clone();
-            self.reads.spawn(async move { land_read(&*guest, submission, ticket).await });
+            self.reads.spawn(async move { land_request(&*guest, submission, ticket).await });
         }
         Ok(taken.is_saturated)
     }

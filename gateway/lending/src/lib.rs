@@ -1,6 +1,6 @@
 //! The gateway's side of lent memory: the unix socket, who may lend, the memory that clients pass,
-//! their rings, and the landing of answers in it. Knows no S3: who a client is, what it may read and
-//! what the answer is, is its host's to say.
+//! their rings, the landing of answers in it, and bodies of writes out of it. Knows no S3: who a
+//! client is, what it may do and what the answer is, is its host's to say.
 #![forbid(unsafe_code)]
 
 mod head_list_landing;
@@ -12,8 +12,9 @@ mod lending_session;
 mod lending_socket;
 mod lending_stop;
 mod lent_memory;
+mod lent_source;
 mod memory_offer;
-mod read_landing;
+mod request_landing;
 mod session_rings;
 
 pub use lending_host::{HeadListSink, LendingGuest, LendingHost};
@@ -21,6 +22,7 @@ pub use lending_metrics::LendingMetrics;
 pub use lending_server::{LendingLimits, LendingServer};
 pub use lending_socket::{LendingListener, LendingSocketError, LendingSocketOptions, SocketAccess};
 pub use lending_stop::LendingStop;
+pub use lent_source::{LentSource, SourceClosed};
 
 #[cfg(test)]
 mod tests;

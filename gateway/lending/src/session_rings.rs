@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use verbs3_lending_protocol::{
-    BELL_LOOK, ENTRY_BYTES, LentMapping, OutsideMemory, ReadCompletion, ReadOutcome,
-    ReadSubmission, RingLayout,
+    BELL_LOOK, ENTRY_BYTES, LentCompletion, LentMapping, LentOutcome, LentSubmission,
+    OutsideMemory, RingLayout,
 };
 use verbs3_metrics::GaugeGuard;
 
 use crate::lending_metrics::LendingMetrics;
+use crate::lent_source::SourceMemory;
 
 /// The rings say what can't be. The connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -46,8 +47,8 @@ pub(crate) struct SubmissionTaker {
     in_flight_max: u32,
 }
 
-/// A read under way. It is settled once, whatever happens to its task.
-pub(crate) struct ReadTicket<P> {
+/// A request under way. It is settled once, whatever happens to its task.
+pub(crate) struct LentTicket<P> {
     pub(crate) rings: Arc<SessionRings<P>>,
     token: u64,
     is_settled: bool,
@@ -56,9 +57,15 @@ pub(crate) struct ReadTicket<P> {
 
 /// How many submissions may be taken.
 pub(crate) struct TakenSubmissions<P> {
-    pub(crate) reads: Vec<(ReadSubmission, ReadTicket<P>)>,
+    pub(crate) reads: Vec<(LentSubmission, LentTicket<P>)>,
     /// More are there than may be in flight.
     pub(crate) is_saturated: bool,
+}
+
+impl<P: Send + Sync + 'static> SourceMemory for SessionRings<P> {
+    fn lent_mapping(&self) -> &LentMapping {
+        &self.memory
+    }
 }
 
 impl<P> SessionRings<P> {
@@ -88,7 +95,7 @@ impl<P> SessionRings<P> {
 
     /// Writes a completion, and wakes the client if it waits. Never waits for it: a byte that finds
     /// no place in the socket is not the first one there.
-    fn post_completion(&self, completion: &ReadCompletion) -> Result<(), BrokenRings> {
+    fn post_completion(&self, completion: &LentCompletion) -> Result<(), BrokenRings> {
         {
             let mut completed = self.completed.lock();
             let place = self.layout.completion_offset(*completed);
@@ -141,16 +148,16 @@ impl SubmissionTaker {
         for _ in 0..waiting.min(room) {
             let mut entry = [0; ENTRY_BYTES as usize];
             memory.copy_bytes(layout.submission_offset(self.taken), &mut entry)?;
-            let submission = ReadSubmission::decode_submission(&entry);
+            let submission = LentSubmission::decode_submission(&entry);
             self.taken = self.taken.wrapping_add(1);
-            taken.reads.push((submission, ReadTicket::new(rings.clone(), submission.token)));
+            taken.reads.push((submission, LentTicket::new(rings.clone(), submission.token)));
         }
         memory.store_cursor(layout.taken_cursor(), self.taken)?;
         Ok(taken)
     }
 }
 
-impl<P> ReadTicket<P> {
+impl<P> LentTicket<P> {
     fn new(rings: Arc<SessionRings<P>>, token: u64) -> Self {
         rings.in_flight.fetch_add(1, Ordering::AcqRel);
         let shown = GaugeGuard::add_to(&rings.metrics.reads_in_flight, 1);
@@ -158,12 +165,12 @@ impl<P> ReadTicket<P> {
     }
 
     /// Tells the client how the read ended. Nothing is written to its landing from here on.
-    pub(crate) fn settle_read(mut self, completion: ReadCompletion) {
+    pub(crate) fn settle_read(mut self, completion: LentCompletion) {
         self.settle(completion);
     }
 
     /// Settles a read of which nothing is to be used.
-    pub(crate) fn settle_without(self, outcome: ReadOutcome) {
+    pub(crate) fn settle_without(self, outcome: LentOutcome) {
         let completion = Self::empty_completion(self.token, outcome);
         self.settle_read(completion);
     }
@@ -173,11 +180,11 @@ impl<P> ReadTicket<P> {
         self.token
     }
 
-    fn empty_completion(token: u64, outcome: ReadOutcome) -> ReadCompletion {
-        ReadCompletion { token, outcome, head_bytes: 0, body_bytes: 0, content_bytes: 0 }
+    fn empty_completion(token: u64, outcome: LentOutcome) -> LentCompletion {
+        LentCompletion { token, outcome, head_bytes: 0, body_bytes: 0, content_bytes: 0 }
     }
 
-    fn settle(&mut self, completion: ReadCompletion) {
+    fn settle(&mut self, completion: LentCompletion) {
         self.is_settled = true;
         self.rings.metrics.reads[completion.outcome.into()].inc();
         // The rings were checked to lie in the memory, so this can't fail.
@@ -185,10 +192,10 @@ impl<P> ReadTicket<P> {
     }
 }
 
-impl<P> Drop for ReadTicket<P> {
+impl<P> Drop for LentTicket<P> {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.settle(Self::empty_completion(self.token, ReadOutcome::Failed));
+            self.settle(Self::empty_completion(self.token, LentOutcome::Failed));
         }
         self.rings.in_flight.fetch_sub(1, Ordering::AcqRel);
     }

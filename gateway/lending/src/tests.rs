@@ -6,6 +6,7 @@
 mod honest;
 mod hostile;
 mod raw_client;
+mod writes;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,12 +28,12 @@ use tokio_util::task::TaskTracker;
 use verbs3_doors::WaitingGuest;
 use verbs3_lending_client::{ClientLendingError, LendingClient, LendingClientOptions};
 use verbs3_lending_protocol::{
-    IdentityClaim, LendingRefusal, LentHeadList, LentReadMethod, LentReadRequest,
+    IdentityClaim, LendingRefusal, LentHeadList, LentReadMethod, LentReadRequest, LentWriteRequest,
 };
 
 use crate::{
     HeadListSink, LendingGuest, LendingHost, LendingLimits, LendingListener, LendingMetrics,
-    LendingServer, LendingSocketOptions, LendingStop, SocketAccess,
+    LendingServer, LendingSocketOptions, LendingStop, LentSource, SocketAccess,
 };
 
 /// The key that the host knows.
@@ -51,6 +53,10 @@ struct HostState {
     gate: Semaphore,
     /// Reads of `hang` under way.
     hanging: AtomicI64,
+    /// Writes, with their bodies.
+    written: Mutex<Vec<(LentWriteRequest, Vec<u8>)>>,
+    /// What is left of a write's body.
+    kept: Mutex<Option<LentSource>>,
 }
 
 struct TestHost(Arc<HostState>);
@@ -127,6 +133,37 @@ impl LendingGuest for TestGuest {
             body = TestBody { left: 0, promised: 0, at: 0 };
         }
         Response::builder().status(200).header("x-key", &request.key).body(body).unwrap()
+    }
+
+    /// Notes what was written. `refused`: 403 before its body. `hang`: waits after a piece. `panic`:
+    /// breaks down after one. They leave the rest of the body with somebody else, as a client of a
+    /// store may.
+    async fn answer_write(
+        &self,
+        request: LentWriteRequest,
+        mut source: LentSource,
+    ) -> Response<TestBody> {
+        let mut status = 200;
+        let mut written = Vec::new();
+        if matches!(request.key.as_str(), "refused" | "hang" | "panic") {
+            if request.key != "refused" {
+                written.extend(source.frame().await.unwrap().unwrap().into_data().unwrap());
+            }
+            *self.0.kept.lock() = Some(source);
+            status = 403;
+        } else {
+            while let Some(piece) = source.frame().await {
+                written.extend(piece.unwrap().into_data().unwrap());
+            }
+        }
+        match request.key.as_str() {
+            "hang" => self.0.gate.acquire().await.unwrap().forget(),
+            "panic" => panic!("a write of the test breaks down"),
+            _ => {}
+        }
+        self.0.written.lock().push((request, written));
+        let body = TestBody { left: 0, promised: 0, at: 0 };
+        Response::builder().status(status).header("etag", "e").body(body).unwrap()
     }
 
     /// `missing/…`: 404. `short`: one answer too few.
@@ -215,6 +252,8 @@ impl TestServer {
             mapping_turns: Arc::new(Semaphore::new(4)),
             gate: Semaphore::new(0),
             hanging: AtomicI64::new(0),
+            written: Mutex::default(),
+            kept: Mutex::default(),
         };
         let stop = LendingStop { stop: CancellationToken::new(), cut: CancellationToken::new() };
         let server = Self {

@@ -1,5 +1,5 @@
 //! One client that has proven who it is: what it may lend, whether its key is still in force, and
-//! its reads as requests.
+//! its reads and writes as requests.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,14 +7,15 @@ use std::time::Instant;
 use futures::StreamExt as _;
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use s3s::Body;
 use subtle::ConstantTimeEq as _;
 use tokio::sync::Semaphore;
-use verbs3_lending::{HeadListSink, LendingGuest};
-use verbs3_lending_protocol::{LentHeadList, LentReadMethod, LentReadRequest};
+use verbs3_lending::{HeadListSink, LendingGuest, LentSource};
+use verbs3_lending_protocol::{
+    LentHeadList, LentPart, LentReadMethod, LentReadRequest, LentWriteRequest,
+};
 
 use crate::auth::{AuthIdentity, IdentityStore};
-use crate::http::{ConnectionPeer, GatewayFront, OutboundBody};
+use crate::http::{ConnectionPeer, GatewayFront, LentRequestBody, OutboundBody};
 use crate::tenant_places::{TenantPlace, TenantPlaces};
 
 /// What a path's segments are encoded in, as signatures of version 4 have it.
@@ -74,11 +75,27 @@ impl LendingGuest for GatewayLendingGuest {
     async fn answer_read(&self, asked: LentReadRequest) -> Response<OutboundBody> {
         // Between the server's look and this one the key may have gone.
         let identity = self.current_identity();
-        match (identity, build_request(&asked)) {
+        let (method, request) = build_read(&asked);
+        match (identity, request) {
             (Some(identity), Some(request)) => {
-                self.front.answer_lent_read(request, identity, &self.peer).await
+                self.front.answer_lent_request(request, identity, &self.peer).await
             }
-            (identity, _) => self.front.refuse_lent_read(identity.is_some(), &self.peer),
+            (identity, _) => self.front.refuse_lent_request(method, identity.is_some(), &self.peer),
+        }
+    }
+
+    async fn answer_write(
+        &self,
+        asked: LentWriteRequest,
+        source: LentSource,
+    ) -> Response<OutboundBody> {
+        match (self.current_identity(), build_write(&asked, source)) {
+            (Some(identity), Some(request)) => {
+                self.front.answer_lent_request(request, identity, &self.peer).await
+            }
+            (identity, _) => {
+                self.front.refuse_lent_request(Method::PUT, identity.is_some(), &self.peer)
+            }
         }
     }
 
@@ -110,17 +127,43 @@ impl LendingGuest for GatewayLendingGuest {
 }
 
 /// Builds the request that the same read over HTTP would be. `None`: HTTP has no such request.
-fn build_request(asked: &LentReadRequest) -> Option<Request<Body>> {
-    let bucket = utf8_percent_encode(&asked.bucket, IN_SEGMENT);
-    let key = utf8_percent_encode(&asked.key, IN_KEY);
-    let mut request = Request::new(Body::empty());
-    *request.method_mut() = match asked.method {
+fn build_read(asked: &LentReadRequest) -> (Method, Option<Request<LentRequestBody>>) {
+    let method = match asked.method {
         LentReadMethod::Get => Method::GET,
         LentReadMethod::Head => Method::HEAD,
     };
-    *request.uri_mut() = Uri::try_from(format!("/{bucket}/{key}")).ok()?;
+    let path = object_path(&asked.bucket, &asked.key);
+    (method.clone(), build_request(method, path, &asked.headers, None))
+}
+
+/// Builds the request that the same write over HTTP would be. `None`: HTTP has no such request.
+fn build_write(asked: &LentWriteRequest, source: LentSource) -> Option<Request<LentRequestBody>> {
+    let mut path = object_path(&asked.bucket, &asked.key);
+    if let Some(LentPart { upload_id, number }) = &asked.part {
+        let upload_id = utf8_percent_encode(upload_id, IN_SEGMENT);
+        path += &format!("?partNumber={number}&uploadId={upload_id}");
+    }
+    let length = HeaderValue::from(source.bytes_left());
+    let mut request = build_request(Method::PUT, path, &asked.headers, Some(source))?;
+    request.headers_mut().insert(header::CONTENT_LENGTH, length);
+    Some(request)
+}
+
+fn object_path(bucket: &str, key: &str) -> String {
+    format!("/{}/{}", utf8_percent_encode(bucket, IN_SEGMENT), utf8_percent_encode(key, IN_KEY))
+}
+
+fn build_request(
+    method: Method,
+    path: String,
+    headers: &[(String, String)],
+    body: LentRequestBody,
+) -> Option<Request<LentRequestBody>> {
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::try_from(path).ok()?;
     request.headers_mut().insert(header::HOST, LENDING_HOST);
-    for (name, value) in &asked.headers {
+    for (name, value) in headers {
         let name = HeaderName::try_from(name).ok()?;
         request.headers_mut().insert(name, HeaderValue::try_from(value).ok()?);
     }
@@ -149,9 +192,9 @@ mod tests {
             ("tr/ain", "%2e", "/tr%2Fain/%252e"),
             ("train", "\u{e9}\r\n", "/train/%C3%A9%0D%0A"),
         ] {
-            let request = build_request(&asked(bucket, key, "bytes=0-1")).unwrap();
+            let request = build_read(&asked(bucket, key, "bytes=0-1")).1.unwrap();
             assert_eq!((request.uri().path(), request.uri().query()), (path, None));
         }
-        assert!(build_request(&asked("train", "k", "bytes=0-1\r\nx: y")).is_none());
+        assert!(build_read(&asked("train", "k", "bytes=0-1\r\nx: y")).1.is_none());
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use verbs3_lending::{LendingSocketOptions, SocketAccess};
 use verbs3_settings::{ByteSize, SettingsTable};
 
-/// The `[gateway.lending]` table. Beyond a bound a client is refused, and reads over HTTP.
+/// The `[gateway.lending]` table. Beyond a bound a client is refused, and goes over HTTP.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayLendingSettings {
@@ -14,8 +14,8 @@ pub struct GatewayLendingSettings {
     /// to be there. Clients sign this path, so it is the same for all of them.
     #[setting(example = "/run/verbs3/gateway.sock")]
     pub socket: Option<PathBuf>,
-    /// Who may connect to it: `"owner"`, `"group"` or `"everyone"`. Nobody reads without a key of
-    /// the identities file.
+    /// Who may connect to it: `"owner"`, `"group"` or `"everyone"`. Nobody reads or writes without a
+    /// key of the identities file.
     #[setting(default = "group")]
     pub access: LendingAccess,
     /// User that owns the socket, by number; none: the gateway's own.
@@ -41,7 +41,7 @@ pub struct GatewayLendingSettings {
     /// `gateway.timeouts.turn_wait`. A process can keep one until it ends.
     #[setting(default = 12, range = 1..=256)]
     pub mappings_max: u32,
-    /// Reads of one process under way; more wait in its own ring.
+    /// Reads and writes of one process under way; more wait in its own ring.
     #[setting(default = 256, range = 1..=4096)]
     pub reads_in_flight_max: u32,
 }

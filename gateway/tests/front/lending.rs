@@ -35,7 +35,7 @@ fn options(socket: &Path, access_key: &str, secret_key: &str) -> LendingClientOp
     }
 }
 
-async fn connect(
+pub async fn connect_lender(
     socket: &Path,
     access_key: &str,
     secret_key: &str,
@@ -76,11 +76,11 @@ fn comparable(status: u16, headers: BTreeMap<String, String>, body: &[u8]) -> St
     format!("{status} {headers:?} {before_id}")
 }
 
-fn of_http(answer: &Answer) -> String {
+pub fn comparable_http(answer: &Answer) -> String {
     comparable(answer.status, answer.headers.clone().into_iter().collect(), &answer.body)
 }
 
-fn of_lent(answer: &LentAnswer) -> String {
+pub fn comparable_lent(answer: &LentAnswer) -> String {
     let headers = answer.head.headers.iter();
     let headers = headers
         .map(|(name, value)| (name.clone(), String::from_utf8_lossy(value).into_owned()))
@@ -88,7 +88,7 @@ fn of_lent(answer: &LentAnswer) -> String {
     comparable(answer.head.status, headers, &answer.body.to_vec())
 }
 
-async fn start_fixture_with(
+pub async fn start_lending(
     folder: &Path,
     identities: Option<Arc<IdentityStore>>,
 ) -> (GatewayFixture, PathBuf) {
@@ -110,13 +110,13 @@ async fn start_fixture_with_reader_of_mine(
     let mine = "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"read\"]\n";
     rules(file, mine);
     let identities = IdentityStore::load_file(file).unwrap();
-    start_fixture_with(folder, Some(identities)).await
+    start_lending(folder, Some(identities)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_are_those_of_http() {
+async fn answers_are_those_comparable_http() {
     let folder = tempfile::tempdir().unwrap();
-    let (fixture, socket) = start_fixture_with(folder.path(), None).await;
+    let (fixture, socket) = start_lending(folder.path(), None).await;
     let body: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
     fixture.put("/data/long", &body).await;
     fixture.put("/data/short", b"hello").await;
@@ -125,7 +125,7 @@ async fn answers_are_those_of_http() {
     fixture.put("/sets/inside", b"of a prefix mount").await;
     fixture.put("/raw/uncached", b"of an uncached mount").await;
     let etag = fixture.get("/data/short").await.headers["etag"].clone();
-    let client = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
+    let client = connect_lender(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
     let odd = "/data/a b/\u{e9}?&";
     let cases: Vec<(&str, Vec<(&str, &str)>)> = vec![
         ("/data/long", vec![]),
@@ -155,8 +155,9 @@ async fn answers_are_those_of_http() {
             for (name, value) in &headers {
                 request = request.header(name, value);
             }
-            let over_http = of_http(&fixture.send(&request, b"").await);
-            let lent = of_lent(&read(&client, asked(method, path, &headers)).await.unwrap());
+            let over_http = comparable_http(&fixture.send(&request, b"").await);
+            let lent =
+                comparable_lent(&read(&client, asked(method, path, &headers)).await.unwrap());
             assert_eq!(lent, over_http, "{name} {path} {headers:?}");
         }
     }
@@ -169,7 +170,7 @@ async fn nothing_is_read_that_http_would_refuse() {
     let (fixture, socket) = start_fixture_with_reader_of_mine(folder.path(), &file).await;
     fixture.put("/data/mine/x", b"for the other").await;
     fixture.put("/data/secret/x", b"not for the other").await;
-    let client = connect(&socket, "AKOTHER", "other-secret").await.unwrap();
+    let client = connect_lender(&socket, "AKOTHER", "other-secret").await.unwrap();
     let get = |path: &str| asked(LentReadMethod::Get, path, &[]);
     let answer = read(&client, get("/data/mine/x")).await.unwrap();
     assert_eq!((answer.head.status, answer.body.to_vec()), (200, b"for the other".to_vec()));
@@ -232,13 +233,13 @@ async fn heads(client: &Arc<LendingClient>, paths: &[&str]) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_of_heads_are_answered_like_heads_over_http() {
     let folder = tempfile::tempdir().unwrap();
-    let (fixture, socket) = start_fixture_with(folder.path(), None).await;
+    let (fixture, socket) = start_lending(folder.path(), None).await;
     fixture.put("/data/short", b"hello").await;
     fixture.put("/data/empty", b"").await;
     fixture.put("/data/a%20b/%C3%A9%3F%26", b"odd").await;
     fixture.put("/sets/inside", b"of a prefix mount").await;
     fixture.put("/raw/uncached", b"of an uncached mount").await;
-    let client = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
+    let client = connect_lender(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
     let (odd, sent) = ("/data/a b/\u{e9}?&", "/data/a%20b/%C3%A9%3F%26");
     let paths = [
         "/data/short",
@@ -258,7 +259,7 @@ async fn lists_of_heads_are_answered_like_heads_over_http() {
         let listed = heads(&client, &paths).await;
         for (path, lent) in paths.iter().zip(listed) {
             let request = Request::new("HEAD", if *path == odd { sent } else { path });
-            let over_http = of_http(&fixture.send(&request, b"").await);
+            let over_http = comparable_http(&fixture.send(&request, b"").await);
             assert_eq!(lent, over_http, "{path}, round {round}");
         }
     }
@@ -267,7 +268,11 @@ async fn lists_of_heads_are_answered_like_heads_over_http() {
     fixture.put("/data/missing", b"no longer").await;
     for (path, lent) in paths[..2].iter().zip(heads(&client, &paths[..2]).await) {
         assert!(lent.starts_with("200 "), "{path}: {lent}");
-        assert_eq!(lent, of_http(&fixture.send(&Request::new("HEAD", path), b"").await), "{path}");
+        assert_eq!(
+            lent,
+            comparable_http(&fixture.send(&Request::new("HEAD", path), b"").await),
+            "{path}"
+        );
     }
 }
 
@@ -281,7 +286,7 @@ async fn a_list_tells_nothing_that_a_head_would_not() {
         // Homes know it from memory.
         fixture.get(path).await;
     }
-    let client = connect(&socket, "AKOTHER", "other-secret").await.unwrap();
+    let client = connect_lender(&socket, "AKOTHER", "other-secret").await.unwrap();
     let paths =
         ["/data/secret/x", "/data/mine/x", "/data/secret/y", "/data/mine/y", "/sets/mine/x"];
     let told = heads(&client, &paths).await;
@@ -324,7 +329,7 @@ fn try_claim(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proof_is_of_one_connection_one_socket_and_now() {
     let folder = tempfile::tempdir().unwrap();
-    let (_fixture, socket) = start_fixture_with(folder.path(), None).await;
+    let (_fixture, socket) = start_lending(folder.path(), None).await;
     tokio::task::spawn_blocking(move || {
         let path = socket.to_str().unwrap();
         let mut stolen = None;
@@ -369,17 +374,17 @@ async fn clients_beyond_the_bound_are_refused_and_come_again() {
         setup.settings.lending.clients_max = 1;
     });
     let _fixture = fixture.await;
-    let first = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
-    let second = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap_err();
+    let first = connect_lender(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
+    let second = connect_lender(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap_err();
     let is_full =
         matches!(second, ClientLendingError::Refused { refusal: LendingRefusal::Clients, .. });
     assert!(is_full, "{second}");
     drop(first);
-    while connect(&socket, ACCESS_KEY, SECRET_KEY).await.is_err() {}
+    while connect_lender(&socket, ACCESS_KEY, SECRET_KEY).await.is_err() {}
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_lends_gives_no_way_to_connections_of_http() {
+async fn who_lends_gives_no_way_to_connections_comparable_http() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("gateway.sock");
     let fixture = GatewayFixture::start_with(|setup| {
@@ -389,7 +394,7 @@ async fn who_lends_gives_no_way_to_connections_of_http() {
     .await;
     assert_eq!(fixture.put("/data/x", b"hello").await.status, 200);
     // Idle for longer than the connection that holds the one place.
-    let lender = connect(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
+    let lender = connect_lender(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let (head, _) = Request::new("GET", "/data/x").signed(&fixture.host());
     let mut idle = tokio::net::TcpStream::connect(fixture.address).await.unwrap();

@@ -14,6 +14,7 @@ mod http2;
 mod identities;
 mod if_range;
 mod lending;
+mod lending_writes;
 mod lenient;
 mod memory;
 mod mounts;

@@ -40,7 +40,7 @@ impl fmt::Debug for LendingClientOptions {
     }
 }
 
-/// Why a read has no answer. An S3 error is an answer.
+/// Why a request has no answer. An S3 error is an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientLendingError {
     #[error("no gateway answers at {path}; is one running, with gateway.lending.socket set to it?")]
@@ -70,8 +70,12 @@ pub enum ClientLendingError {
     MemoryFull { wanted: u64 },
     #[error("the request, or the head of its answer, is too long to go this way")]
     TooLong,
-    #[error("the gateway could not finish the read")]
+    #[error("the gateway could not finish the request")]
     Failed,
+    #[error("the body of the write is shorter than was announced")]
+    Incomplete,
+    #[error("this gateway takes no writes from lent memory; it is older than this client")]
+    Unsupported,
     #[error("the gateway did not answer in time")]
     TimedOut,
     #[error("the connection to the gateway has ended")]

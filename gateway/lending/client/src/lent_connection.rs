@@ -1,50 +1,38 @@
-//! One connection to a gateway, with its memory: the handshake, submissions, completions. The memory
+//! One connection to a gateway, with its memory: submissions, completions. The memory
 //! is of this connection alone and lives as long as any body in it, so a read of an ended connection
 //! lands nowhere else.
 //!
 //! Threads share it. One of those that wait reads the socket; the others wait for that one.
 
 use std::collections::HashMap;
-use std::io::{self, IoSlice, Read as _, Write as _};
-use std::mem::{self, MaybeUninit};
+use std::io::{self, Read as _};
+use std::mem;
 use std::net::Shutdown;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, socket_with,
-};
+use rustix::net::SendFlags;
 use verbs3_lending_protocol::{
-    BELL_LOOK, ENTRY_BYTES, LendingHello, LendingRefusal, LendingVerdict, LentMapping, MemoryOffer,
-    OutsideMemory, REQUEST_BYTES_MAX, ReadCompletion, ReadSubmission, RingLayout,
+    BELL_LOOK, ENTRY_BYTES, LentCompletion, LentMapping, LentSubmission, OutsideMemory,
+    REQUEST_BYTES_MAX, RingLayout,
 };
 
 use crate::client_options::{ClientLendingError, LendingClientOptions};
-use crate::client_signature::sign_claim;
-use crate::memory_file::make_memory;
+use crate::memory_lending::{LentSession, WAIT_SLICE, lend_memory, pin_memory};
 use crate::memory_pinner::MemoryPin;
-use crate::memory_space::MemorySpace;
+use crate::memory_space::{MemorySpace, RequestPlaces, TakenRange};
 
 /// Room for one read's request and for its answer's head.
 const SLOT_BYTES: u64 = 16 * 1024;
 /// What the head of an answer may take of it.
 const HEAD_BYTES_MAX: u32 = SLOT_BYTES as u32 - REQUEST_BYTES_MAX;
-/// Bounds of the wait for a message of the handshake.
-const HANDSHAKE_MIN: Duration = Duration::from_millis(100);
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How long a body that is just being looked at may keep a read from its place.
 const ROOM_WAIT: Duration = Duration::from_millis(20);
-/// How long one wait for the socket takes at most. A signal's handler has its turn after it.
-const WAIT_SLICE: Duration = Duration::from_millis(100);
 
-/// A connection that reads can be submitted to.
+/// A connection that requests can be submitted to.
 pub(crate) struct LentConnection {
     memory: LentMapping,
     /// Taken back before the memory is unmapped.
@@ -56,6 +44,8 @@ pub(crate) struct LentConnection {
     process: u32,
     state: Mutex<ConnectionReads>,
     changed: Condvar,
+    /// Length of the memory that ranges are taken from.
+    space_bytes: u64,
 }
 
 struct ConnectionReads {
@@ -85,7 +75,7 @@ struct ReadUnderWay {
 /// A read that is over.
 #[derive(Debug)]
 pub(crate) struct LandedRead {
-    pub(crate) completion: ReadCompletion,
+    pub(crate) completion: LentCompletion,
     pub(crate) head: Vec<u8>,
     pub(crate) range: Range<u64>,
 }
@@ -106,40 +96,18 @@ pub(crate) enum SubmitOutcome {
 impl LentConnection {
     /// Connects, proves who this is, and lends memory.
     pub(crate) fn connect(options: &LendingClientOptions) -> Result<Self, ClientLendingError> {
-        let path = &options.socket;
-        let unavailable = |source| ClientLendingError::Unavailable { path: path.clone(), source };
-        let refused = |refusal| ClientLendingError::Refused { path: path.clone(), refusal };
-        let patience = options.read_for.clamp(HANDSHAKE_MIN, HANDSHAKE_MAX);
-        let mut stream = open_stream(path, patience).map_err(unavailable)?;
-        let mut hello = [0; LendingHello::BYTES];
-        stream.read_exact(&mut hello).map_err(unavailable)?;
-        let hello = LendingHello::decode_hello(&hello)
-            .map_err(|problem| unavailable(io::Error::other(problem)))?;
-        let bytes = options.memory_bytes;
-        if bytes > hello.memory_bytes_max {
-            return Err(refused(LendingRefusal::MemoryBytes));
-        }
-        let claim = sign_claim(options, &hello.nonce).encode_claim();
-        let claim = claim.ok_or_else(|| refused(LendingRefusal::Malformed))?;
-        stream.write_all(&claim).map_err(unavailable)?;
-        read_verdict(&mut stream).map_err(unavailable)?.map_err(refused)?;
-        let (file, memory) =
-            make_memory(bytes).map_err(|source| ClientLendingError::Memory { bytes, source })?;
-        let offer = RingLayout::at_beginning(options.reads_max);
-        let layout =
-            RingLayout::check_offer(offer, bytes).map_err(|_| refused(LendingRefusal::Layout))?;
-        send_offer(&stream, &offer, &file).map_err(unavailable)?;
-        drop(file);
-        read_verdict(&mut stream).map_err(unavailable)?.map_err(refused)?;
-        stream.set_read_timeout(Some(WAIT_SLICE)).map_err(unavailable)?;
+        let LentSession { memory, layout, stream } = lend_memory(options)?;
+        let bytes = memory.mapped_bytes();
         let pin = pin_memory(options, &memory)?;
         let slots_end =
             layout.rings_end().next_multiple_of(64) + u64::from(options.reads_max) * SLOT_BYTES;
+        let space = MemorySpace::new(slots_end..bytes);
+        let space_bytes = space.longest_free();
         let state = ConnectionReads {
             submitted: 0,
             consumed: 0,
             free_slots: (0..options.reads_max).collect(),
-            space: MemorySpace::new(slots_end..bytes),
+            space,
             under_way: HashMap::new(),
             next_token: 0,
             returned: 0,
@@ -155,6 +123,7 @@ impl LentConnection {
             process: std::process::id(),
             state: Mutex::new(state),
             changed: Condvar::new(),
+            space_bytes,
         })
     }
 
@@ -203,17 +172,69 @@ impl LentConnection {
             let (returned, longest_free) = (state.returned, state.space.longest_free());
             return Ok(SubmitOutcome::NoSpace { returned, longest_free });
         };
+        let source = range.start..range.start;
+        let landing = range.clone();
+        self.submit_request(&mut state, slot, request, RequestPlaces { range, source, landing })
+    }
+
+    /// Takes a range for a write: its body, and its answer. Never waits.
+    pub(crate) fn take_range(&self, bytes: u64) -> Result<TakenRange, ClientLendingError> {
+        self.check_process()?;
+        let mut state = self.state.lock();
+        if state.is_ended {
+            return Err(ClientLendingError::Disconnected);
+        }
+        self.drain_completions(&mut state)?;
+        if let Some(range) = state.space.take_range(bytes) {
+            return Ok(TakenRange::Taken(range));
+        }
+        if bytes > self.space_bytes {
+            return Err(ClientLendingError::MemoryFull { wanted: bytes });
+        }
+        Ok(TakenRange::NoSpace { returned: state.returned })
+    }
+
+    /// Submits a write. Its places stay taken until it is over. `None`: as many requests are in
+    /// flight as may be. Never waits.
+    pub(crate) fn submit_write(
+        &self,
+        request: &[u8],
+        places: RequestPlaces,
+    ) -> Result<Option<u64>, ClientLendingError> {
+        self.check_process()?;
+        let mut state = self.state.lock();
+        if state.is_ended {
+            return Err(ClientLendingError::Disconnected);
+        }
+        self.drain_completions(&mut state)?;
+        let Some(&slot) = state.free_slots.last() else { return Ok(None) };
+        match self.submit_request(&mut state, slot, request, places)? {
+            SubmitOutcome::Submitted(token) => Ok(Some(token)),
+            SubmitOutcome::NoSlot | SubmitOutcome::NoSpace { .. } => Ok(None),
+        }
+    }
+
+    fn submit_request(
+        &self,
+        state: &mut ConnectionReads,
+        slot: u32,
+        request: &[u8],
+        places: RequestPlaces,
+    ) -> Result<SubmitOutcome, ClientLendingError> {
         state.free_slots.pop();
         let token = state.next_token;
         state.next_token += 1;
-        let submission = ReadSubmission {
+        let RequestPlaces { range, source, landing } = places;
+        let submission = LentSubmission {
             token,
             request_offset: self.request_offset(slot),
             request_bytes: request.len() as u32,
             head_offset: self.head_offset(slot),
             head_bytes_max: HEAD_BYTES_MAX,
-            body_offset: range.start,
-            body_bytes_max: range.end - range.start,
+            body_offset: landing.start,
+            body_bytes_max: landing.end - landing.start,
+            source_offset: source.start,
+            source_bytes: source.end - source.start,
         };
         let number = state.submitted;
         self.memory.write_bytes(submission.request_offset, request)?;
@@ -223,7 +244,6 @@ impl LentConnection {
         let read = ReadUnderWay { slot, range, is_abandoned: false, landed: None };
         state.under_way.insert(token, read);
         self.memory.store_cursor(self.layout.submitted_cursor(), state.submitted)?;
-        drop(state);
         Ok(SubmitOutcome::Submitted(token))
     }
 
@@ -302,9 +322,27 @@ impl LentConnection {
         }
         let mut state = self.state.lock();
         if state.heard_at.elapsed() >= silence {
-            state.is_ended = true;
-            self.hang_up();
-            self.changed.notify_all();
+            self.end_connection(&mut state);
+        }
+    }
+
+    fn end_connection(&self, state: &mut ConnectionReads) {
+        state.is_ended = true;
+        self.hang_up();
+        self.changed.notify_all();
+    }
+
+    /// Gives a write up, and the whole connection with it: the gateway must not go on with a write
+    /// whose caller has heard that it failed, and may write anew. What else was in flight is asked
+    /// for again by the next connection.
+    pub(crate) fn abandon_write(&self, token: u64) {
+        if !self.is_own() {
+            return;
+        }
+        self.abandon_read(token);
+        let mut state = self.state.lock();
+        if state.under_way.contains_key(&token) {
+            self.end_connection(&mut state);
         }
     }
 
@@ -378,7 +416,7 @@ impl LentConnection {
             let place = self.layout.completion_offset(state.consumed);
             self.memory.copy_bytes(place, &mut entry)?;
             state.consumed = state.consumed.wrapping_add(1);
-            let completion = ReadCompletion::decode_completion(&entry);
+            let completion = LentCompletion::decode_completion(&entry);
             let Some(read) = state.under_way.get_mut(&completion.token) else { continue };
             if read.landed.is_some() {
                 continue;
@@ -452,45 +490,4 @@ impl From<OutsideMemory> for ClientLendingError {
     fn from(_: OutsideMemory) -> Self {
         Self::Disconnected
     }
-}
-
-/// Connects. Nothing waits longer than `patience`: not for a place in the queue of a gateway that
-/// hangs, and not for a message.
-fn open_stream(path: &Path, patience: Duration) -> io::Result<UnixStream> {
-    let address = SocketAddrUnix::new(path)?;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
-    rustix::net::connect(&socket, &address)?;
-    Ok(UnixStream::from(socket))
-}
-
-/// Pins the memory where the client wants that. The gateway has taken it, and waits for nothing.
-fn pin_memory(
-    options: &LendingClientOptions,
-    memory: &LentMapping,
-) -> Result<Option<Box<dyn MemoryPin>>, ClientLendingError> {
-    let Some(pinner) = &options.pinner else { return Ok(None) };
-    let bytes = memory.mapped_bytes();
-    let pinned = pinner.pin_memory(memory.locate_range(0, bytes)?, bytes);
-    pinned.map(Some).map_err(|source| ClientLendingError::Pinning { bytes, source })
-}
-
-fn read_verdict(stream: &mut UnixStream) -> io::Result<Result<(), LendingRefusal>> {
-    let mut verdict = [0; LendingVerdict::BYTES];
-    stream.read_exact(&mut verdict)?;
-    LendingVerdict::decode_verdict(verdict).map(|verdict| verdict.0).map_err(io::Error::other)
-}
-
-fn send_offer(stream: &UnixStream, offer: &MemoryOffer, file: &OwnedFd) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [file.as_fd()];
-    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(io::Error::other("no space for a descriptor"));
-    }
-    let message = offer.encode_offer();
-    let slices = [IoSlice::new(&message)];
-    let sent = rustix::net::sendmsg(stream, &slices, &mut control, SendFlags::NOSIGNAL)?;
-    if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }

@@ -12,6 +12,25 @@ pub(crate) struct MemorySpace {
     free: BTreeMap<u64, u64>,
 }
 
+/// Where a request's bytes are. `range` covers the other two, and is given back when it is over.
+#[derive(Clone)]
+pub(crate) struct RequestPlaces {
+    pub(crate) range: Range<u64>,
+    /// The body of a write. It ends where its bytes end.
+    pub(crate) source: Range<u64>,
+    /// The body of the answer.
+    pub(crate) landing: Range<u64>,
+}
+
+/// What became of the wish for a range.
+pub(crate) enum TakenRange {
+    Taken(Range<u64>),
+    /// No part of the memory is as long. So many ranges had been given back.
+    NoSpace {
+        returned: u64,
+    },
+}
+
 impl MemorySpace {
     /// Makes space of the whole pages in a range.
     pub(crate) fn new(range: Range<u64>) -> Self {

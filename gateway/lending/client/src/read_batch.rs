@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use verbs3_lending_protocol::{
-    AnswerHead, LentHeadList, LentReadRequest, ReadCompletion, ReadOutcome,
+    AnswerHead, LentCompletion, LentHeadList, LentOutcome, LentReadRequest,
 };
 
 use crate::client_options::ClientLendingError;
@@ -49,7 +49,7 @@ struct WaitingRead {
 /// A read that has landed. What was asked is kept: it may have to be asked again.
 struct EndedRead {
     read: WaitingRead,
-    completion: ReadCompletion,
+    completion: LentCompletion,
     head: Vec<u8>,
     body: LentBody,
 }
@@ -258,18 +258,18 @@ impl ReadBatch {
     fn judge_end(&mut self, ended: EndedRead) -> Result<Option<BatchAnswer>, ClientLendingError> {
         let EndedRead { read, completion, head, body } = ended;
         match completion.outcome {
-            ReadOutcome::Answered => {
+            LentOutcome::Answered => {
                 let head = AnswerHead::decode_head(&head);
                 let head = head.map_err(|_| ClientLendingError::Failed)?;
                 let answer = LentAnswer { head, body };
                 Ok(Some(BatchAnswer { index: read.index, answer }))
             }
-            ReadOutcome::BodyTooLong => {
+            LentOutcome::BodyTooLong => {
                 let longer = completion.content_bytes.max(read.body_bytes.saturating_mul(2));
                 self.try_again(WaitingRead { body_bytes: longer, is_guess: false, ..read })
             }
-            ReadOutcome::BodyCut | ReadOutcome::Failed => self.try_again(read),
-            ReadOutcome::HeadTooLong | ReadOutcome::Malformed => Err(ClientLendingError::TooLong),
+            LentOutcome::BodyCut | LentOutcome::Failed => self.try_again(read),
+            LentOutcome::HeadTooLong | LentOutcome::Malformed => Err(ClientLendingError::TooLong),
         }
     }
 

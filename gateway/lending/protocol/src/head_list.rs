@@ -4,6 +4,7 @@
 use crate::answer_head::{AnswerHead, HeadProblem};
 use crate::read_request::{LentReadRequest, REQUEST_BYTES_MAX, RequestProblem};
 use crate::wire_text::{WireReader, append_text};
+use crate::write_request::{LentWriteRequest, WRITE};
 
 /// Most names in one list.
 pub const LISTED_NAMES_MAX: usize = 128;
@@ -34,6 +35,7 @@ pub struct LentHeadList {
 pub enum LentRequest {
     Read(LentReadRequest),
     HeadList(LentHeadList),
+    Write(LentWriteRequest),
 }
 
 impl LentRequest {
@@ -43,6 +45,7 @@ impl LentRequest {
             Some(&HEAD_LIST) => {
                 LentHeadList::read_list(bytes).map(Self::HeadList).ok_or(RequestProblem)
             }
+            Some(&WRITE) => LentWriteRequest::decode_request(bytes).map(Self::Write),
             _ => LentReadRequest::decode_request(bytes).map(Self::Read),
         }
     }

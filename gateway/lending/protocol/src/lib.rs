@@ -11,6 +11,7 @@ mod read_request;
 mod ring_entries;
 mod ring_layout;
 mod wire_text;
+mod write_request;
 
 pub use answer_head::{AnswerHead, HeadProblem};
 pub use handshake::{
@@ -26,8 +27,9 @@ pub use proof_text::{ProofText, SIGNED_TERMINATION};
 pub use read_request::{
     FORWARDED_HEADERS, LentReadMethod, LentReadRequest, REQUEST_BYTES_MAX, RequestProblem,
 };
-pub use ring_entries::{ENTRY_BYTES, ReadCompletion, ReadOutcome, ReadSubmission};
+pub use ring_entries::{ENTRY_BYTES, LentCompletion, LentOutcome, LentSubmission};
 pub use ring_layout::{LayoutProblem, RING_ENTRIES_MAX, RingLayout};
+pub use write_request::{LentPart, LentWriteRequest, WRITE_HEADERS, is_write_header};
 
 /// A byte over the socket that says: look at the rings.
 pub const BELL_LOOK: u8 = 1;

@@ -1,4 +1,4 @@
-//! Owns what one entry of a ring says: a read that is wanted, a read that is over. Entries are
+//! Owns what one entry of a ring says: a read or write that is wanted, or that is over. Entries are
 //! copied out whole before they are read.
 
 use crate::wire_text::WireReader;
@@ -7,9 +7,9 @@ use crate::wire_text::WireReader;
 pub const ENTRY_BYTES: u64 = 64;
 const ENTRY_LENGTH: usize = ENTRY_BYTES as usize;
 
-/// A read that a client wants. All offsets are into its memory.
+/// A read that a client wants, or a write. All offsets are into its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadSubmission {
+pub struct LentSubmission {
     /// The client's name for it; comes back with the completion.
     pub token: u64,
     pub request_offset: u64,
@@ -20,9 +20,12 @@ pub struct ReadSubmission {
     /// Where the answer's body goes.
     pub body_offset: u64,
     pub body_bytes_max: u64,
+    /// Where the body of a write lies. Nothing of reads.
+    pub source_offset: u64,
+    pub source_bytes: u64,
 }
 
-impl ReadSubmission {
+impl LentSubmission {
     /// Writes the entry.
     pub fn encode_submission(&self) -> [u8; ENTRY_LENGTH] {
         let mut entry = [0; ENTRY_LENGTH];
@@ -33,6 +36,8 @@ impl ReadSubmission {
         entry[32..40].copy_from_slice(&self.body_bytes_max.to_le_bytes());
         entry[40..44].copy_from_slice(&self.request_bytes.to_le_bytes());
         entry[44..48].copy_from_slice(&self.head_bytes_max.to_le_bytes());
+        entry[48..56].copy_from_slice(&self.source_offset.to_le_bytes());
+        entry[56..64].copy_from_slice(&self.source_bytes.to_le_bytes());
         entry
     }
 
@@ -44,6 +49,8 @@ impl ReadSubmission {
         let (body_offset, body_bytes_max) = (long(), long());
         let mut short = || reader.take_u32().unwrap_or_default();
         let (request_bytes, head_bytes_max) = (short(), short());
+        let mut long = || reader.take_u64().unwrap_or_default();
+        let (source_offset, source_bytes) = (long(), long());
         Self {
             token,
             request_offset,
@@ -52,14 +59,16 @@ impl ReadSubmission {
             head_bytes_max,
             body_offset,
             body_bytes_max,
+            source_offset,
+            source_bytes,
         }
     }
 }
 
-/// How a read ended.
+/// How a read ended, or a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum ReadOutcome {
+pub enum LentOutcome {
     /// Head and body are whole, whatever the status is.
     Answered = 0,
     /// The body is longer than its place. The head is there, nothing of the body.
@@ -74,7 +83,7 @@ pub enum ReadOutcome {
     Failed = 5,
 }
 
-impl ReadOutcome {
+impl LentOutcome {
     fn from_number(number: u32) -> Self {
         match number {
             0 => Self::Answered,
@@ -89,9 +98,9 @@ impl ReadOutcome {
 
 /// A read that is over. Its landing is the client's again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadCompletion {
+pub struct LentCompletion {
     pub token: u64,
-    pub outcome: ReadOutcome,
+    pub outcome: LentOutcome,
     /// Bytes of the head that were written.
     pub head_bytes: u32,
     /// Bytes of the body that were written.
@@ -100,7 +109,7 @@ pub struct ReadCompletion {
     pub content_bytes: u64,
 }
 
-impl ReadCompletion {
+impl LentCompletion {
     /// Writes the entry.
     pub fn encode_completion(&self) -> [u8; ENTRY_LENGTH] {
         let mut entry = [0; ENTRY_LENGTH];
@@ -121,7 +130,7 @@ impl ReadCompletion {
         let (outcome, head_bytes) = (short(), short());
         Self {
             token,
-            outcome: ReadOutcome::from_number(outcome),
+            outcome: LentOutcome::from_number(outcome),
             head_bytes,
             body_bytes,
             content_bytes,
@@ -135,7 +144,7 @@ mod tests {
 
     #[test]
     fn entries_come_back_as_they_were() {
-        let submission = ReadSubmission {
+        let submission = LentSubmission {
             token: 1,
             request_offset: 2,
             request_bytes: 3,
@@ -143,18 +152,20 @@ mod tests {
             head_bytes_max: 5,
             body_offset: u64::MAX,
             body_bytes_max: 7,
+            source_offset: u64::MAX - 1,
+            source_bytes: 8,
         };
         let entry = submission.encode_submission();
-        assert_eq!(ReadSubmission::decode_submission(&entry), submission);
+        assert_eq!(LentSubmission::decode_submission(&entry), submission);
         for outcome in [
-            ReadOutcome::Answered,
-            ReadOutcome::BodyTooLong,
-            ReadOutcome::HeadTooLong,
-            ReadOutcome::BodyCut,
-            ReadOutcome::Malformed,
-            ReadOutcome::Failed,
+            LentOutcome::Answered,
+            LentOutcome::BodyTooLong,
+            LentOutcome::HeadTooLong,
+            LentOutcome::BodyCut,
+            LentOutcome::Malformed,
+            LentOutcome::Failed,
         ] {
-            let completion = ReadCompletion {
+            let completion = LentCompletion {
                 token: 9,
                 outcome,
                 head_bytes: 8,
@@ -162,7 +173,7 @@ mod tests {
                 content_bytes: 6,
             };
             let entry = completion.encode_completion();
-            assert_eq!(ReadCompletion::decode_completion(&entry), completion);
+            assert_eq!(LentCompletion::decode_completion(&entry), completion);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use verbs3_lending_protocol::{
-    BELL_BROKEN, BELL_REVOKED, LendingRefusal, MemoryOffer, REQUEST_BYTES_MAX, ReadOutcome,
+    BELL_BROKEN, BELL_REVOKED, LendingRefusal, LentOutcome, MemoryOffer, REQUEST_BYTES_MAX,
     RingLayout,
 };
 
@@ -168,11 +168,11 @@ async fn submissions_beyond_the_memory_harm_nobody() {
                 ReadSubmissionChange::BodyBytes(bytes) => submission.body_bytes_max = bytes,
             }
             client.submit(&submission);
-            assert_eq!(client.complete().outcome, ReadOutcome::Malformed, "{submission:?}");
+            assert_eq!(client.complete().outcome, LentOutcome::Malformed, "{submission:?}");
         }
         client.submit(&good);
         let completion = client.complete();
-        assert_eq!((completion.outcome, completion.body_bytes), (ReadOutcome::Answered, 100));
+        assert_eq!((completion.outcome, completion.body_bytes), (LentOutcome::Answered, 100));
         assert_eq!(client.memory.take_bytes(good.body_offset, 100).unwrap(), pattern(100));
     })
     .await;
@@ -197,13 +197,13 @@ async fn an_answer_stays_within_the_place_that_it_was_given() {
         client.memory.write_bytes(submission.body_offset, &[9; 200]).unwrap();
         client.submit(&submission);
         let completion = client.complete();
-        assert_eq!(completion.outcome, ReadOutcome::BodyTooLong);
+        assert_eq!(completion.outcome, LentOutcome::BodyTooLong);
         assert_eq!((completion.body_bytes, completion.content_bytes), (0, 101));
         assert_eq!(client.memory.take_bytes(submission.body_offset, 200).unwrap(), [9; 200]);
         submission.head_bytes_max = 3;
         client.memory.write_bytes(submission.head_offset, &[9; 10]).unwrap();
         client.submit(&submission);
-        assert_eq!(client.complete().outcome, ReadOutcome::HeadTooLong);
+        assert_eq!(client.complete().outcome, LentOutcome::HeadTooLong);
         assert_eq!(client.memory.take_bytes(submission.head_offset, 10).unwrap(), [9; 10]);
     })
     .await;
@@ -294,7 +294,7 @@ async fn a_request_that_changes_while_it_is_read_is_one_or_the_other() {
             assert!(
                 matches!(
                     outcome,
-                    ReadOutcome::Answered | ReadOutcome::Malformed | ReadOutcome::Failed
+                    LentOutcome::Answered | LentOutcome::Malformed | LentOutcome::Failed
                 ),
                 "{outcome:?}"
             );

@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use verbs3_lending_protocol::{
-    BELL_LOOK, IdentityClaim, LendingHello, LendingRefusal, LendingVerdict, LentMapping,
-    MemoryOffer, ReadCompletion, ReadSubmission, RingLayout,
+    BELL_LOOK, IdentityClaim, LendingHello, LendingRefusal, LendingVerdict, LentCompletion,
+    LentMapping, LentSubmission, MemoryOffer, RingLayout,
 };
 
 /// A connection in some state of the handshake.
@@ -118,7 +118,7 @@ impl RawMemory {
         Self { stream: client.stream, memory, layout, submitted: 0, consumed: 0 }
     }
 
-    pub(super) fn submit(&mut self, submission: &ReadSubmission) {
+    pub(super) fn submit(&mut self, submission: &LentSubmission) {
         let place = self.layout.submission_offset(self.submitted);
         self.memory.write_bytes(place, &submission.encode_submission()).unwrap();
         self.submitted = self.submitted.wrapping_add(1);
@@ -130,7 +130,7 @@ impl RawMemory {
         let _ = self.stream.write_all(&[BELL_LOOK]);
     }
 
-    pub(super) fn complete(&mut self) -> ReadCompletion {
+    pub(super) fn complete(&mut self) -> LentCompletion {
         loop {
             self.memory.swap_flag(self.layout.client_sleeps_flag(), 1).unwrap();
             let completed = self.memory.load_cursor(self.layout.completed_cursor()).unwrap();
@@ -144,14 +144,18 @@ impl RawMemory {
         self.memory.copy_bytes(place, &mut entry).unwrap();
         self.consumed = self.consumed.wrapping_add(1);
         self.memory.store_cursor(self.layout.consumed_cursor(), self.consumed).unwrap();
-        ReadCompletion::decode_completion(&entry)
+        LentCompletion::decode_completion(&entry)
     }
 
-    /// Writes a request at `offset`, and returns a submission of it with its answer behind it.
-    pub(super) fn request(&self, key: &str, offset: u64) -> ReadSubmission {
-        let bytes = super::get(key).encode_request().unwrap();
-        self.memory.write_bytes(offset, &bytes).unwrap();
-        ReadSubmission {
+    /// Writes a read at `offset`, and returns a submission of it with its answer behind it.
+    pub(super) fn request(&self, key: &str, offset: u64) -> LentSubmission {
+        self.place(&super::get(key).encode_request().unwrap(), offset)
+    }
+
+    /// Writes a request as it is at `offset`, and returns a submission like `request`.
+    pub(super) fn place(&self, bytes: &[u8], offset: u64) -> LentSubmission {
+        self.memory.write_bytes(offset, bytes).unwrap();
+        LentSubmission {
             token: offset,
             request_offset: offset,
             request_bytes: bytes.len() as u32,
@@ -159,6 +163,8 @@ impl RawMemory {
             head_bytes_max: 4096,
             body_offset: offset + 8192,
             body_bytes_max: 8192,
+            source_offset: 0,
+            source_bytes: 0,
         }
     }
 }

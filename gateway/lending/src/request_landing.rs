@@ -1,5 +1,5 @@
-//! Takes one read from its submission to its completion: copies the request out, has the host
-//! answer it, and lands head and body. The completion is the last thing that is written.
+//! Takes one request from its submission to its completion: copies it out, has the host answer it,
+//! and lands head and body. The completion is the last thing that is written.
 
 use bytes::Buf as _;
 use http::{Method, Response, StatusCode, header};
@@ -7,27 +7,29 @@ use http_body::Body;
 use http_body_util::BodyExt as _;
 use tracing::debug;
 use verbs3_lending_protocol::{
-    AnswerHead, LentReadMethod, LentReadRequest, LentRequest, REQUEST_BYTES_MAX, ReadCompletion,
-    ReadOutcome, ReadSubmission,
+    AnswerHead, LentCompletion, LentOutcome, LentReadMethod, LentReadRequest, LentRequest,
+    LentSubmission, LentWriteRequest, REQUEST_BYTES_MAX,
 };
 
 use crate::head_list_landing::land_head_list;
 use crate::lending_host::LendingGuest;
-use crate::session_rings::ReadTicket;
+use crate::lent_source::LentSource;
+use crate::session_rings::LentTicket;
 
-/// Answers one read.
-pub(crate) async fn land_read<G: LendingGuest>(
+/// Answers one request.
+pub(crate) async fn land_request<G: LendingGuest>(
     guest: &G,
-    submission: ReadSubmission,
-    ticket: ReadTicket<G::MemoryPlace>,
+    submission: LentSubmission,
+    ticket: LentTicket<G::MemoryPlace>,
 ) {
     let Some(request) = copy_request(&submission, &ticket) else {
-        ticket.settle_without(ReadOutcome::Malformed);
+        ticket.settle_without(LentOutcome::Malformed);
         return;
     };
     let landed = match request {
-        LentRequest::Read(read) => land_one(guest, read, &submission, &ticket).await,
+        LentRequest::Read(read) => land_read(guest, read, &submission, &ticket).await,
         LentRequest::HeadList(list) => land_head_list(guest, list, &submission, &ticket).await,
+        LentRequest::Write(write) => land_write(guest, write, &submission, &ticket).await,
     };
     match landed {
         Ok(completion) => ticket.settle_read(completion),
@@ -35,12 +37,12 @@ pub(crate) async fn land_read<G: LendingGuest>(
     }
 }
 
-async fn land_one<G: LendingGuest>(
+async fn land_read<G: LendingGuest>(
     guest: &G,
     request: LentReadRequest,
-    submission: &ReadSubmission,
-    ticket: &ReadTicket<G::MemoryPlace>,
-) -> Result<ReadCompletion, ReadOutcome> {
+    submission: &LentSubmission,
+    ticket: &LentTicket<G::MemoryPlace>,
+) -> Result<LentCompletion, LentOutcome> {
     let method = match request.method {
         LentReadMethod::Get => Method::GET,
         LentReadMethod::Head => Method::HEAD,
@@ -49,15 +51,32 @@ async fn land_one<G: LendingGuest>(
     land_answer(answer, &method, submission, ticket).await
 }
 
-/// Copies the request out, and checks where its answer is to go. `None`: something is not in the
+/// Answers one write. Its body is closed before the answer is told: the bytes are the client's again
+/// then, whoever still holds the body.
+async fn land_write<G: LendingGuest>(
+    guest: &G,
+    request: LentWriteRequest,
+    submission: &LentSubmission,
+    ticket: &LentTicket<G::MemoryPlace>,
+) -> Result<LentCompletion, LentOutcome> {
+    let (offset, bytes) = (submission.source_offset, submission.source_bytes);
+    let (source, lease) = LentSource::open_source(ticket.rings.clone(), offset, bytes);
+    let answer = guest.answer_write(request, source).await;
+    drop(lease);
+    ticket.rings.metrics.bytes_taken.inc_by(bytes);
+    land_answer(answer, &Method::PUT, submission, ticket).await
+}
+
+/// Copies the request out, and checks where its body lies and where its answer is to go. `None`: something is not in the
 /// memory, or no request.
-fn copy_request<P>(submission: &ReadSubmission, ticket: &ReadTicket<P>) -> Option<LentRequest> {
+fn copy_request<P>(submission: &LentSubmission, ticket: &LentTicket<P>) -> Option<LentRequest> {
     let memory = &ticket.rings.memory;
     if submission.request_bytes > REQUEST_BYTES_MAX {
         return None;
     }
     memory.locate_range(submission.head_offset, submission.head_bytes_max.into()).ok()?;
     memory.locate_range(submission.body_offset, submission.body_bytes_max).ok()?;
+    memory.locate_range(submission.source_offset, submission.source_bytes).ok()?;
     let bytes = memory.take_bytes(submission.request_offset, submission.request_bytes as usize);
     LentRequest::decode_request(&bytes.ok()?).ok()
 }
@@ -65,9 +84,9 @@ fn copy_request<P>(submission: &ReadSubmission, ticket: &ReadTicket<P>) -> Optio
 async fn land_answer<B, P>(
     answer: Response<B>,
     method: &Method,
-    submission: &ReadSubmission,
-    ticket: &ReadTicket<P>,
-) -> Result<ReadCompletion, ReadOutcome>
+    submission: &LentSubmission,
+    ticket: &LentTicket<P>,
+) -> Result<LentCompletion, LentOutcome>
 where
     B: Body<Data = bytes::Bytes> + Unpin,
 {
@@ -83,24 +102,24 @@ where
     let pairs = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let head = AnswerHead::encode_head(parts.status.as_u16(), pairs)
         .filter(|head| head.len() <= submission.head_bytes_max as usize)
-        .ok_or(ReadOutcome::HeadTooLong)?;
+        .ok_or(LentOutcome::HeadTooLong)?;
     let memory = &ticket.rings.memory;
-    memory.write_bytes(submission.head_offset, &head).map_err(|_| ReadOutcome::Failed)?;
-    let mut completion = ReadCompletion {
+    memory.write_bytes(submission.head_offset, &head).map_err(|_| LentOutcome::Failed)?;
+    let mut completion = LentCompletion {
         token: ticket.read_token(),
-        outcome: ReadOutcome::Answered,
-        head_bytes: u32::try_from(head.len()).map_err(|_| ReadOutcome::HeadTooLong)?,
+        outcome: LentOutcome::Answered,
+        head_bytes: u32::try_from(head.len()).map_err(|_| LentOutcome::HeadTooLong)?,
         body_bytes: 0,
         content_bytes: content_bytes.unwrap_or_default(),
     };
     if content_bytes.is_some_and(|bytes| bytes > submission.body_bytes_max) {
-        completion.outcome = ReadOutcome::BodyTooLong;
+        completion.outcome = LentOutcome::BodyTooLong;
         return Ok(completion);
     }
     while has_body && let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             debug!("a body that lands in lent memory is cut");
-            return Err(ReadOutcome::BodyCut);
+            return Err(LentOutcome::BodyCut);
         };
         let Ok(mut data) = frame.into_data() else { continue };
         while data.has_remaining() {
@@ -108,12 +127,12 @@ where
             let landed = completion.body_bytes;
             let end = landed.checked_add(piece.len() as u64);
             if end.is_none_or(|end| end > submission.body_bytes_max) {
-                completion.outcome = ReadOutcome::BodyTooLong;
+                completion.outcome = LentOutcome::BodyTooLong;
                 completion.body_bytes = 0;
                 return Ok(completion);
             }
-            let place = submission.body_offset.checked_add(landed).ok_or(ReadOutcome::Failed)?;
-            memory.write_bytes(place, &piece).map_err(|_| ReadOutcome::Failed)?;
+            let place = submission.body_offset.checked_add(landed).ok_or(LentOutcome::Failed)?;
+            memory.write_bytes(place, &piece).map_err(|_| LentOutcome::Failed)?;
             completion.body_bytes += piece.len() as u64;
             if data.has_remaining() {
                 // Others have their turn on this thread.
@@ -122,7 +141,7 @@ where
         }
     }
     if content_bytes.is_some_and(|bytes| bytes != completion.body_bytes) {
-        return Err(ReadOutcome::BodyCut);
+        return Err(LentOutcome::BodyCut);
     }
     completion.content_bytes = completion.body_bytes;
     ticket.rings.metrics.bytes_landed.inc_by(completion.body_bytes);

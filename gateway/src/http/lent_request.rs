@@ -1,12 +1,14 @@
-//! Takes one read through the gateway that came by lent memory: the same bounds, operations, headers
-//! and ending as a read over HTTP. Its sender has proven itself for the whole connection, so the
-//! request carries no signature.
+//! Takes one request through the gateway that came by lent memory: the same bounds, operations,
+//! headers and ending as a request over HTTP. Its sender has proven itself for the whole connection,
+//! so the request carries no signature.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use http::{Method, Request, Response, Uri, Version};
+use http_body_util::BodyExt as _;
 use s3s::{Body, HttpError, HttpResponse, S3ErrorCode};
+use verbs3_lending::LentSource;
 
 use super::connection_peer::ConnectionPeer;
 use super::gateway_front::{GatewayFront, answer_of, code_of};
@@ -17,11 +19,14 @@ use crate::metrics::DenialReason;
 use crate::plain_read::PlainReadOutcome;
 use crate::request_context::{RequestContext, RequestId};
 
+/// What a write writes. `None`: a read.
+pub(crate) type LentRequestBody = Option<LentSource>;
+
 impl GatewayFront {
-    /// Answers a read of an identity that is in force now.
-    pub async fn answer_lent_read(
+    /// Answers a request of an identity that is in force now.
+    pub async fn answer_lent_request(
         &self,
-        mut request: Request<Body>,
+        mut request: Request<LentRequestBody>,
         identity: Arc<AuthIdentity>,
         peer: &ConnectionPeer,
     ) -> Response<OutboundBody> {
@@ -33,18 +38,23 @@ impl GatewayFront {
         request.extensions_mut().insert(exchange.clone());
         request.extensions_mut().insert(exchange.cx.clone());
         let called = match exchange.admit_identity(identity).await {
-            Ok(()) => self.call_recognised(request, &exchange).await,
+            Ok(()) => {
+                let request = self.bound_source(request, &exchange);
+                self.call_recognised(request, &exchange).await
+            }
             Err(refused) => Ok(answer_of(refused)),
         };
+        exchange.drop_body();
         let mut response = self.finish_response(called, &exchange, false, &ending.method);
         self.complete_answer(&mut response, &mut ending);
         response.map(|body| OutboundBody::new(body, ending, peer.progress.clone()))
     }
 
-    /// Refuses a read that never becomes a request: its key is no longer in force, or, where
+    /// Refuses a request that never becomes one of HTTP: its key is no longer in force, or, where
     /// `is_known`, HTTP has no such request.
-    pub fn refuse_lent_read(
+    pub fn refuse_lent_request(
         &self,
+        method: Method,
         is_known: bool,
         peer: &ConnectionPeer,
     ) -> Response<OutboundBody> {
@@ -57,10 +67,31 @@ impl GatewayFront {
         let mut response = answer_of(code.into());
         self.add_headers(&mut response, &exchange);
         let (metrics, uri) = (self.metrics.clone(), Uri::default());
-        let mut ending = RequestEnding::begin_ending(exchange, metrics, Method::GET, uri, None);
+        let mut ending = RequestEnding::begin_ending(exchange, metrics, method, uri, None);
         ending.status = response.status().as_u16();
         ending.code = code_of(response.body());
         response.map(|body| OutboundBody::new(body, ending, peer.progress.clone()))
+    }
+
+    /// Makes the body one that is counted, and whose memory is reserved before its first piece is
+    /// taken. It is never late, as one over HTTP could be.
+    fn bound_source(
+        &self,
+        request: Request<LentRequestBody>,
+        exchange: &Arc<HttpExchange>,
+    ) -> Request<Body> {
+        let (parts, source) = request.into_parts();
+        let Some(source) = source else { return Request::from_parts(parts, Body::empty()) };
+        let _ = exchange.body.set(self.bodies.make_reservation(&exchange.cx, &parts));
+        let metrics = self.metrics.clone();
+        let exchange = exchange.clone();
+        let counted = source.map_frame(move |frame| {
+            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+            metrics.bytes_in.inc_by(bytes);
+            exchange.cx.tenant().metrics().bytes_received.inc_by(bytes);
+            frame
+        });
+        Request::from_parts(parts, Body::http_body(counted))
     }
 
     /// Calls the operation: plain reads by the short way, all else through s3s, which asks for no

@@ -1,0 +1,178 @@
+"""Writes by lent memory: the same objects, dictionaries and exceptions as boto3's, case by case."""
+
+import base64
+import hashlib
+import io
+import threading
+
+import pytest
+import verbs3
+from boto3.s3.transfer import TransferConfig
+from conftest import BUCKET, OTHER_KEY, OTHER_SECRET, boto_arguments, in_child, pattern
+from test_boto_client import outcome
+
+BODY = b"what is written"
+MD5 = base64.b64encode(hashlib.md5(BODY).digest()).decode()
+
+
+pytestmark = pytest.mark.usefixtures("objects")
+
+
+@pytest.fixture
+def writing(gateway):
+    """A client of its own, so that its counts are the test's."""
+    return verbs3.client("s3", socket=gateway.socket, **boto_arguments(gateway))
+
+
+CASES = [
+    {},
+    {"Body": b""},
+    {"Body": bytearray(BODY)},
+    {"Body": pattern(3_000_000)},
+    {"ContentType": "text/plain", "CacheControl": "no-cache", "ContentDisposition": "attachment"},
+    {"ContentEncoding": "gzip", "ContentLanguage": "de", "Metadata": {"run": "7", "Empty": ""}},
+    {"ContentLength": len(BODY)},
+    {"ContentMD5": MD5},
+    {"ChecksumAlgorithm": "CRC32"},
+    {"ChecksumAlgorithm": "SHA256"},
+    {"ChecksumCRC32": base64.b64encode(bytes(4)).decode()},
+    {"ContentMD5": base64.b64encode(bytes(16)).decode()},
+    {"IfNoneMatch": "*"},
+    {"IfMatch": '"another"'},
+    {"Bucket": "no-such-bucket"},
+    {"Key": "written/a b/\u00e9?&+.txt"},
+    # They go over HTTP in either client.
+    {"ExpectedBucketOwner": "111122223333"},
+    {"ACL": "private"},
+    {"WebsiteRedirectLocation": "/elsewhere"},
+]
+
+
+def ways(case):
+    return "-".join(f"{name}={str(value)[:20]}" for name, value in case.items())[:60] or "plain"
+
+
+@pytest.mark.parametrize("case", CASES, ids=ways)
+@pytest.mark.parametrize("as_file", [False, True], ids=["bytes", "file"])
+def test_objects_and_responses_are_those_of_boto3(plain, writing, case, as_file):
+    told, stored = [], []
+    for client in (plain, writing):
+        asked = {"Bucket": BUCKET, "Key": "written/case", "Body": BODY, **case}
+        if "IfNoneMatch" in case:
+            plain.put_object(Bucket=BUCKET, Key=asked["Key"], Body=b"before")
+        else:
+            plain.delete_object(Bucket=BUCKET, Key=asked["Key"])
+        if as_file:
+            asked["Body"] = io.BytesIO(bytes(asked["Body"]))
+        told.append(outcome(client.put_object, **asked))
+        found = outcome(plain.get_object, Bucket=BUCKET, Key=asked["Key"], ChecksumMode="ENABLED")
+        if isinstance(found, dict):
+            found.pop("LastModified")
+            found["ResponseMetadata"]["HTTPHeaders"].pop("last-modified")
+        stored.append(found)
+    assert told[0] == told[1]
+    assert stored[0] == stored[1]
+
+
+def test_what_was_meant_to_go_by_lent_memory_did(writing):
+    for case in ({}, {"Body": b""}, {"Body": io.BytesIO(BODY)}, {"Metadata": {"run": "7"}}):
+        writing.put_object(**{"Bucket": BUCKET, "Key": "written/fast", "Body": BODY, **case})
+    assert (writing.verbs3.writes.fast, writing.verbs3.writes.slow) == (4, 0)
+    writing.put_object(Bucket=BUCKET, Key="written/slow", Body=BODY, ACL="private")
+    assert (writing.verbs3.writes.fast, writing.verbs3.writes.slow) == (4, 1)
+
+
+def test_a_file_is_written_from_where_it_is(plain, writing):
+    file = io.BytesIO(b"head" + BODY)
+    file.seek(4)
+    writing.put_object(Bucket=BUCKET, Key="written/rest", Body=file)
+    assert plain.get_object(Bucket=BUCKET, Key="written/rest")["Body"].read() == BODY
+    assert writing.verbs3.writes.fast == 1
+
+
+def test_a_body_for_which_there_is_no_memory_goes_over_http(plain, gateway):
+    client = verbs3.client("s3", socket=gateway.socket, memory="4MiB", **boto_arguments(gateway))
+    body = pattern(5_000_000)
+    client.put_object(Bucket=BUCKET, Key="written/long", Body=io.BytesIO(body))
+    assert client.verbs3.writes.slow == 1
+    assert plain.get_object(Bucket=BUCKET, Key="written/long")["Body"].read() == body
+
+
+def test_what_may_not_be_written_is_not(plain, gateway):
+    client = verbs3.client(
+        "s3", socket=gateway.socket, **boto_arguments(gateway, OTHER_KEY, OTHER_SECRET)
+    )
+    other = outcome(client.put_object, Bucket=BUCKET, Key="not/mine", Body=BODY)
+    assert other[2]["Error"]["Code"] == "AccessDenied"
+    assert outcome(plain.head_object, Bucket=BUCKET, Key="not/mine")[0] == "ClientError"
+
+
+@pytest.mark.parametrize("length", [0, 100, 8 << 20, (20 << 20) + 7])
+def test_transfers_write_and_tell_their_progress(plain, writing, tmp_path, length):
+    body = pattern(length)
+    (tmp_path / "file").write_bytes(body)
+    told, lock = [], threading.Lock()
+
+    def tell(count):
+        with lock:
+            told.append(count)
+
+    config = TransferConfig(multipart_threshold=5 << 20, multipart_chunksize=5 << 20, max_concurrency=4)
+    writing.upload_file(str(tmp_path / "file"), BUCKET, "written/file", Config=config, Callback=tell)
+    assert sum(told) == length
+    assert plain.get_object(Bucket=BUCKET, Key="written/file")["Body"].read() == body
+    told.clear()
+    writing.upload_fileobj(io.BytesIO(body), BUCKET, "written/object", Config=config, Callback=tell)
+    assert sum(told) == length
+    assert plain.get_object(Bucket=BUCKET, Key="written/object")["Body"].read() == body
+    assert writing.verbs3.writes.slow == 0 and writing.verbs3.writes.fast > 0
+
+
+def test_a_progress_that_is_taken_back_is_told_right(gateway, tmp_path, plain):
+    client = verbs3.client("s3", socket=gateway.socket, **boto_arguments(gateway))
+    (tmp_path / "file").write_bytes(pattern(2_000_000))
+    told = []
+    with pytest.raises(Exception, match="NoSuchBucket"):
+        client.upload_file(str(tmp_path / "file"), "no-such-bucket", "k", Callback=told.append)
+    assert client.verbs3.writes.slow == 1
+    assert 0 <= sum(told) <= 2_000_000
+
+
+def test_many_threads_write_their_own(plain, writing):
+    def write(thread):
+        for turn in range(8):
+            writing.put_object(Bucket=BUCKET, Key=f"written/of-{thread}-{turn}", Body=pattern(1_000_000, thread * 8 + turn))
+
+    threads = [threading.Thread(target=write, args=(thread,)) for thread in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    for thread in range(6):
+        for turn in range(8):
+            got = plain.get_object(Bucket=BUCKET, Key=f"written/of-{thread}-{turn}")["Body"].read()
+            assert got == pattern(1_000_000, thread * 8 + turn)
+    assert writing.verbs3.writes.slow + writing.verbs3.writes.fast == 48
+
+
+def test_a_forked_child_writes_by_a_connection_of_its_own(plain, writing):
+    writing.put_object(Bucket=BUCKET, Key="written/parent", Body=BODY)
+
+    def child():
+        writing.put_object(Bucket=BUCKET, Key="written/child", Body=BODY)
+        return writing.verbs3.writes.slow
+
+    assert in_child(child) == 0
+    writing.put_object(Bucket=BUCKET, Key="written/parent", Body=b"again")
+    assert plain.get_object(Bucket=BUCKET, Key="written/child")["Body"].read() == BODY
+    assert plain.get_object(Bucket=BUCKET, Key="written/parent")["Body"].read() == b"again"
+
+
+def test_a_reader_writes_what_it_then_reads(reader):
+    etag = reader.write(BUCKET, "written/by-reader", pattern(100_000), content_type="a/b")
+    assert bytes(reader.read(BUCKET, "written/by-reader", if_match=etag)) == pattern(100_000)
+    assert reader.head(BUCKET, "written/by-reader")["content-type"] == "a/b"
+    with pytest.raises(verbs3.S3Error) as refused:
+        reader.write(BUCKET, "written/by-reader", b"other", if_none_match=True)
+    assert refused.value.status == 412
+    with pytest.raises(verbs3.MemoryFull):
+        reader.write(BUCKET, "written/long", bytes(200 << 20))
+    assert bytes(reader.read(BUCKET, "written/by-reader")) == pattern(100_000)
