@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use verbs3_lending_client::{
     ClientLendingError, FORWARDED_HEADERS, LendingClient, LendingClientOptions, LentAnswer,
-    LentReadMethod, LentReadRequest, MemoryPinner, ReadBatch, is_write_header,
+    LentReadMethod, LentReadRequest, MemoryPinner, ReadBatch, WriteWait, is_write_header,
 };
 
 use crate::cache_verdicts::{CacheVerdicts, PROCESS_VERDICTS};
@@ -114,14 +114,17 @@ impl NativeClient {
     }
 
     /// Takes memory for the body of a write. `checksum`: one that is taken meanwhile and sent along.
-    #[pyo3(signature = (body_bytes, checksum=None))]
+    /// `waits`: there is no other way to write.
+    #[pyo3(signature = (body_bytes, checksum=None, *, waits))]
     fn begin_write(
         &self,
         py: Python<'_>,
         body_bytes: u64,
         checksum: Option<&str>,
+        waits: bool,
     ) -> PyResult<NativeWriter> {
-        NativeWriter::begin_write(py, &self.client, body_bytes, checksum)
+        let wait = if waits { WriteWait::Long } else { WriteWait::Short };
+        NativeWriter::begin_write(py, &self.client, body_bytes, checksum, wait)
     }
 
     /// Asks for many objects by HEAD, and returns the status of each, in their order.

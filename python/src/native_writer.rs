@@ -12,7 +12,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use verbs3_lending_client::{
-    ClientLendingError, LendingClient, LentPart, LentWriteRequest, LentWriter,
+    ClientLendingError, LendingClient, LentPart, LentWriteRequest, LentWriter, WriteWait,
 };
 
 use crate::native_client::{AnswerParts, check_signals, take_apart};
@@ -63,6 +63,7 @@ impl NativeWriter {
         client: &Arc<LendingClient>,
         bytes: u64,
         checksum: Option<&str>,
+        wait: WriteWait,
     ) -> PyResult<Self> {
         let checksum = checksum
             .map(|name| {
@@ -70,7 +71,7 @@ impl NativeWriter {
                 RunningChecksum::begin_checksum(name).ok_or_else(unknown)
             })
             .transpose()?;
-        let writer = py.detach(|| client.begin_write(bytes, check_signals))?;
+        let writer = py.detach(|| client.begin_write(bytes, wait, check_signals))?;
         let write = Mutex::new(Some(BegunWrite { writer, checksum }));
         Ok(Self { write, process: process::id() })
     }

@@ -7,6 +7,9 @@ import threading
 
 import pytest
 import verbs3
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.handlers import disable_signing
 from boto3.s3.transfer import TransferConfig
 from conftest import BUCKET, OTHER_KEY, OTHER_SECRET, boto_arguments, in_child, pattern
 from test_boto_client import outcome
@@ -136,6 +139,34 @@ def test_a_progress_that_is_taken_back_is_told_right(gateway, tmp_path, plain):
         client.upload_file(str(tmp_path / "file"), "no-such-bucket", "k", Callback=told.append)
     assert client.verbs3.writes.slow == 1
     assert 0 <= sum(told) <= 2_000_000
+
+
+def test_a_handler_that_adds_a_header_is_heard(plain, writing):
+    def add_kind(params, **_):
+        params["headers"]["x-amz-meta-kind"] = "log"
+
+    def add_acl(params, **_):
+        params["headers"]["x-amz-acl"] = "private"
+
+    writing.meta.events.register("before-call.s3", add_kind)
+    writing.put_object(Bucket=BUCKET, Key="written/handled", Body=BODY)
+    assert plain.head_object(Bucket=BUCKET, Key="written/handled")["Metadata"] == {"kind": "log"}
+    writing.meta.events.register("before-call", add_acl)
+    writing.put_object(Bucket=BUCKET, Key="written/handled", Body=BODY)
+    assert (writing.verbs3.writes.fast, writing.verbs3.writes.slow) == (1, 1)
+
+
+def test_requests_that_are_not_signed_prove_nothing(gateway):
+    arguments = boto_arguments(gateway)
+    arguments["config"] = arguments["config"].merge(Config(signature_version=UNSIGNED))
+    unsigned = verbs3.client("s3", socket=gateway.socket, **arguments)
+    disabled = verbs3.client("s3", socket=gateway.socket, **boto_arguments(gateway))
+    disabled.meta.events.register("choose-signer.s3.*", disable_signing)
+    for client in (unsigned, disabled):
+        refused = outcome(client.put_object, Bucket=BUCKET, Key="written/unsigned", Body=BODY)
+        assert refused[2]["Error"]["Code"] == "AccessDenied"
+        assert outcome(client.get_object, Bucket=BUCKET, Key="small")[2]["Error"]["Code"] == "AccessDenied"
+        assert (client.verbs3.writes.fast, client.verbs3.fast) == (0, 0)
 
 
 def test_many_threads_write_their_own(plain, writing):

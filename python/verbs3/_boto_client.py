@@ -179,9 +179,9 @@ def attach_lending(made: Any, connection: LateConnection, socket: str) -> None:
 def attach_writes(made: Any, connection: LateConnection) -> LentWrites:
     """Sends a boto3 client's writes by lent memory."""
     host = urlsplit(made.meta.endpoint_url).netloc
-    writes = LentWrites(connection, lambda url: object_of_url(url, host))
-    for operation in ("PutObject", "UploadPart"):
-        made.meta.events.register_last(f"before-call.s3.{operation}", writes)
+    writes = LentWrites(connection, made.meta.events, lambda url: object_of_url(url, host))
+    # Handlers of a more special event would come before all those of this one, and may answer.
+    made.meta.events.register_last("before-call", writes)
     return writes
 
 
@@ -259,7 +259,8 @@ class LentReads:
         target = None if asks_for_more else object_of_url(request.url, self._host)
         headers = _forwarded(request.headers)
         native = self._connection.find_native()
-        if target is None or headers is None or native is None:
+        is_signed = "Authorization" in request.headers
+        if target is None or headers is None or native is None or not is_signed:
             return None
         is_head = request.method == "HEAD"
         wanted = next((value for name, value in headers if name == "range"), None)

@@ -28,19 +28,49 @@ _CHECKSUMS = frozenset({"crc32", "crc32c", "crc64nvme"})
 class LentWrites:
     """The handler that sends writes by lent memory. `fast` and `slow` count what went which way."""
 
-    def __init__(self, connection: LateConnection, find_target: Callable[[str], tuple[str, str] | None]):
+    def __init__(
+        self,
+        connection: LateConnection,
+        events: Any,
+        find_target: Callable[[str], tuple[str, str] | None],
+    ):
         self._connection = connection
+        self._events = events
         self._find_target = find_target
         self.fast = 0
         self.slow = 0
 
-    def __call__(self, model: Any, params: dict[str, Any], context: dict[str, Any], **_: Any) -> Any:
-        answer = self._send(model, params, context)
+    def __call__(
+        self,
+        model: Any,
+        params: dict[str, Any],
+        context: dict[str, Any],
+        request_signer: Any,
+        **_: Any,
+    ) -> Any:
+        if model.name not in ("PutObject", "UploadPart"):
+            return None
+        is_signed = self._is_signed(model.name, context, request_signer)
+        answer = self._send(model, params, context) if is_signed else None
         if answer is None:
             self.slow += 1
         else:
             self.fast += 1
         return answer
+
+    def _is_signed(self, operation: str, context: dict[str, Any], signer: Any) -> bool:
+        """Whether botocore would sign the request: a connection proves a key."""
+        from botocore import UNSIGNED
+
+        version = signer.signature_version
+        _, chosen = self._events.emit_until_response(
+            f"choose-signer.s3.{operation}",
+            signing_name=signer.signing_name,
+            region_name=signer.region_name,
+            signature_version=version,
+            context=context,
+        )
+        return (version if chosen is None else chosen) is not UNSIGNED and context.get("auth_type") != "none"
 
     def _send(self, model: Any, params: dict[str, Any], context: dict[str, Any]) -> Any:
         """Returns an answer and what it says. `None`: this write goes over HTTP."""
@@ -55,9 +85,13 @@ class LentWrites:
         if headers is None or native is None:
             return None
         try:
-            writer = native.begin_write(body.bytes, checksum.name)
-            body.feed_writer(writer)
-            status, answered, document = writer.finish(*target, part.of_upload, headers)
+            writer = native.begin_write(body.bytes, checksum.name, waits=False)
+            try:
+                body.feed_writer(writer)
+                status, answered, document = writer.finish(*target, part.of_upload, headers)
+            finally:
+                # Frames of an exception that is kept must not keep its memory.
+                del writer
         except _native.LendingError:
             # No memory left, or the gateway is away, or does not know of writes. What became of one
             # that was sent nobody knows: it is tried again, as botocore would.

@@ -202,7 +202,7 @@ class Reader:
         headers = [("if-none-match", "*")] if if_none_match else []
         if content_type is not None:
             headers.append(("content-type", content_type))
-        writer = self._native.begin_write(len(view), "crc64nvme")
+        writer = self._native.begin_write(len(view), "crc64nvme", waits=True)
         writer.append(view)
         return etag_of_answer(writer.finish(bucket, key, None, headers))
 

@@ -32,7 +32,7 @@ pub struct LendingMetrics {
     pub(crate) reads: MetricFamily<LandingEnd, IntCounter>,
     /// Bytes of bodies that were copied into lent memory.
     pub(crate) bytes_landed: IntCounter,
-    /// Bytes of bodies of writes that were answered, which lay in lent memory.
+    /// Bytes of bodies of writes that were copied out of lent memory.
     pub(crate) bytes_taken: IntCounter,
     /// Clients that were refused, by reason.
     #[metric(labels(reason))]

@@ -69,8 +69,7 @@ pub(crate) async fn serve_client<G: LendingGuest>(
     };
     let end = session.serve_rings(stop).await.unwrap_or_else(|end| end);
     if end == SessionEnd::Shutdown {
-        let ended = async { while session.reads.join_next().await.is_some() {} };
-        let _ = stop.cut.run_until_cancelled(ended).await;
+        let _ = stop.cut.run_until_cancelled(session.await_requests()).await;
     }
     session.reads.shutdown().await;
     let farewell = match end {
@@ -116,6 +115,20 @@ impl<G: LendingGuest> LendingSession<G> {
                 }
             }
             self.rings.mark_sleeping(false)?;
+        }
+    }
+
+    /// Waits for the requests under way, or for the client to hang up: it has given a write up, and
+    /// may write anew elsewhere.
+    async fn await_requests(&mut self) {
+        loop {
+            tokio::select! {
+                ended = self.reads.join_next() => match ended {
+                    Some(ended) => note_read_end(ended),
+                    None => return,
+                },
+                heard = hear_bells(&self.stream) => if heard.is_err() { return },
+            }
         }
     }
 

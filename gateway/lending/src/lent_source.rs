@@ -9,22 +9,24 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use prometheus::IntCounter;
 use verbs3_lending_protocol::{LentMapping, OutsideMemory};
 
 /// Most bytes that are copied at once.
-const PIECE_BYTES_MAX: u64 = 128 * 1024;
+const PIECE_BYTES_MAX: u64 = 64 * 1024;
 
 /// Memory that a body is taken out of.
 pub(crate) trait SourceMemory: Send + Sync + 'static {
     fn lent_mapping(&self) -> &LentMapping;
 }
 
-/// The body of a write, in pieces of up to 128 KiB.
+/// The body of a write, in pieces of up to 64 KiB.
 pub struct LentSource {
     memory: Arc<dyn SourceMemory>,
     offset: u64,
     left: u64,
     is_closed: Arc<AtomicBool>,
+    taken: IntCounter,
 }
 
 /// The lender's word that its bytes stay. Dropping it ends the body, wherever that is.
@@ -45,15 +47,16 @@ impl From<OutsideMemory> for SourceClosed {
 }
 
 impl LentSource {
-    /// Begins a body. The range lies in the memory.
+    /// Begins a body. The range lies in the memory. `taken` counts its bytes.
     pub(crate) fn open_source(
         memory: Arc<dyn SourceMemory>,
         offset: u64,
         bytes: u64,
+        taken: IntCounter,
     ) -> (Self, SourceLease) {
         let is_closed = Arc::new(AtomicBool::new(false));
         let lease = SourceLease { is_closed: is_closed.clone() };
-        (Self { memory, offset, left: bytes, is_closed }, lease)
+        (Self { memory, offset, left: bytes, is_closed, taken }, lease)
     }
 
     /// Returns how many bytes are left.
@@ -71,6 +74,7 @@ impl LentSource {
         }
         self.offset += bytes;
         self.left -= bytes;
+        self.taken.inc_by(bytes);
         Ok(piece.into())
     }
 }

@@ -60,10 +60,10 @@ async fn land_write<G: LendingGuest>(
     ticket: &LentTicket<G::MemoryPlace>,
 ) -> Result<LentCompletion, LentOutcome> {
     let (offset, bytes) = (submission.source_offset, submission.source_bytes);
-    let (source, lease) = LentSource::open_source(ticket.rings.clone(), offset, bytes);
+    let taken = ticket.rings.metrics.bytes_taken.clone();
+    let (source, lease) = LentSource::open_source(ticket.rings.clone(), offset, bytes, taken);
     let answer = guest.answer_write(request, source).await;
     drop(lease);
-    ticket.rings.metrics.bytes_taken.inc_by(bytes);
     land_answer(answer, &Method::PUT, submission, ticket).await
 }
 

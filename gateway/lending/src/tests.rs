@@ -40,6 +40,14 @@ use crate::{
 const KEY: &str = "AKLENDER";
 const MIB: u64 = 1 << 20;
 
+/// Bounds of a server.
+const LIMITS: LendingLimits = LendingLimits {
+    strangers_max: 8,
+    handshake_max: Duration::from_secs(60),
+    memory_bytes_max: 64 * MIB,
+    reads_in_flight_max: 16,
+};
+
 /// What the test and the host share.
 struct HostState {
     /// Nonces that were proven with.
@@ -238,12 +246,7 @@ impl TestServer {
 
     fn start_with(change: impl FnOnce(&mut LendingLimits)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut limits = LendingLimits {
-            strangers_max: 8,
-            handshake_max: Duration::from_secs(60),
-            memory_bytes_max: 64 * MIB,
-            reads_in_flight_max: 16,
-        };
+        let mut limits = LIMITS;
         change(&mut limits);
         let state = HostState {
             nonces: Mutex::default(),

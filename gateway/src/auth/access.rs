@@ -55,7 +55,7 @@ impl S3Access for AuthAccessGate {
         let _ = exchange.target.set(target);
         // These carry no signature, and their sender is noted already: the PUT made from a form
         // (`http::form`), a mended request (`http::lenient_headers`), a plain read that the tier
-        // has declined (`plain_read`), and a read of a process of this host (`http::lent_read`).
+        // has declined (`plain_read`), and a read of a process of this host (`http::lent_request`).
         if exchange.proven_identity().is_none() {
             // The key may have been withdrawn since the signature was checked.
             let identity = cx

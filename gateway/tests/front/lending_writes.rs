@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use verbs3_gateway::auth::IdentityStore;
-use verbs3_lending_client::{ClientLendingError, LendingClient, LentPart, LentWriteRequest};
+use verbs3_lending_client::{
+    ClientLendingError, LendingClient, LentPart, LentWriteRequest, WriteWait,
+};
 
 use crate::gateway_fixture::GatewayFixture;
 use crate::identities::rules;
@@ -30,8 +32,8 @@ async fn write(
 ) -> (u16, String) {
     let (client, body) = (client.clone(), body.to_vec());
     let writing = move || {
-        let mut writer =
-            client.begin_write(body.len() as u64, || Ok::<_, ClientLendingError>(()))?;
+        let mut writer = client
+            .begin_write(body.len() as u64, WriteWait::Long, || Ok::<_, ClientLendingError>(()))?;
         writer.append_bytes(&body)?;
         writer.finish_write(&request, || Ok::<_, ClientLendingError>(()))
     };

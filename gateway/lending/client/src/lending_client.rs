@@ -67,9 +67,18 @@ impl LendingClient {
     /// the options say, and asks `poll` meanwhile.
     pub(crate) fn current_connection<E: From<ClientLendingError>>(
         &self,
+        poll: impl FnMut() -> Result<(), E>,
+    ) -> Result<Arc<LentConnection>, E> {
+        self.find_connection(self.options.reconnect_for, poll)
+    }
+
+    /// Returns the connection in force, or makes one, within `reconnect_for`.
+    pub(crate) fn find_connection<E: From<ClientLendingError>>(
+        &self,
+        reconnect_for: Duration,
         mut poll: impl FnMut() -> Result<(), E>,
     ) -> Result<Arc<LentConnection>, E> {
-        let until = Instant::now() + self.options.reconnect_for;
+        let until = Instant::now() + reconnect_for;
         let mut pause = PAUSE_MIN;
         loop {
             let failed = match self.try_connection() {

@@ -4,6 +4,8 @@
 //!
 //! Threads share it. One of those that wait reads the socket; the others wait for that one.
 
+mod writes;
+
 use std::collections::HashMap;
 use std::io::{self, Read as _};
 use std::mem;
@@ -23,7 +25,7 @@ use verbs3_lending_protocol::{
 use crate::client_options::{ClientLendingError, LendingClientOptions};
 use crate::memory_lending::{LentSession, WAIT_SLICE, lend_memory, pin_memory};
 use crate::memory_pinner::MemoryPin;
-use crate::memory_space::{MemorySpace, RequestPlaces, TakenRange};
+use crate::memory_space::{MemorySpace, RequestPlaces};
 
 /// Room for one read's request and for its answer's head.
 const SLOT_BYTES: u64 = 16 * 1024;
@@ -59,6 +61,10 @@ struct ConnectionReads {
     returned: u64,
     /// When the gateway last finished anything, or took the connection.
     heard_at: Instant,
+    /// Writes under way are waited for so long, whatever else is silent.
+    patient_until: Instant,
+    /// The gateway knows of no writes.
+    refuses_writes: bool,
     /// A thread reads the socket.
     is_watched: bool,
     is_ended: bool,
@@ -112,6 +118,8 @@ impl LentConnection {
             next_token: 0,
             returned: 0,
             heard_at: Instant::now(),
+            patient_until: Instant::now(),
+            refuses_writes: false,
             is_watched: false,
             is_ended: false,
         };
@@ -174,44 +182,8 @@ impl LentConnection {
         };
         let source = range.start..range.start;
         let landing = range.clone();
-        self.submit_request(&mut state, slot, request, RequestPlaces { range, source, landing })
-    }
-
-    /// Takes a range for a write: its body, and its answer. Never waits.
-    pub(crate) fn take_range(&self, bytes: u64) -> Result<TakenRange, ClientLendingError> {
-        self.check_process()?;
-        let mut state = self.state.lock();
-        if state.is_ended {
-            return Err(ClientLendingError::Disconnected);
-        }
-        self.drain_completions(&mut state)?;
-        if let Some(range) = state.space.take_range(bytes) {
-            return Ok(TakenRange::Taken(range));
-        }
-        if bytes > self.space_bytes {
-            return Err(ClientLendingError::MemoryFull { wanted: bytes });
-        }
-        Ok(TakenRange::NoSpace { returned: state.returned })
-    }
-
-    /// Submits a write. Its places stay taken until it is over. `None`: as many requests are in
-    /// flight as may be. Never waits.
-    pub(crate) fn submit_write(
-        &self,
-        request: &[u8],
-        places: RequestPlaces,
-    ) -> Result<Option<u64>, ClientLendingError> {
-        self.check_process()?;
-        let mut state = self.state.lock();
-        if state.is_ended {
-            return Err(ClientLendingError::Disconnected);
-        }
-        self.drain_completions(&mut state)?;
-        let Some(&slot) = state.free_slots.last() else { return Ok(None) };
-        match self.submit_request(&mut state, slot, request, places)? {
-            SubmitOutcome::Submitted(token) => Ok(Some(token)),
-            SubmitOutcome::NoSlot | SubmitOutcome::NoSpace { .. } => Ok(None),
-        }
+        let places = RequestPlaces { range, source, landing };
+        self.submit_request(&mut state, slot, request, places).map(SubmitOutcome::Submitted)
     }
 
     fn submit_request(
@@ -220,7 +192,7 @@ impl LentConnection {
         slot: u32,
         request: &[u8],
         places: RequestPlaces,
-    ) -> Result<SubmitOutcome, ClientLendingError> {
+    ) -> Result<u64, ClientLendingError> {
         state.free_slots.pop();
         let token = state.next_token;
         state.next_token += 1;
@@ -244,7 +216,7 @@ impl LentConnection {
         let read = ReadUnderWay { slot, range, is_abandoned: false, landed: None };
         state.under_way.insert(token, read);
         self.memory.store_cursor(self.layout.submitted_cursor(), state.submitted)?;
-        Ok(SubmitOutcome::Submitted(token))
+        Ok(token)
     }
 
     /// Wakes the gateway, if it sleeps. Call it after the last of several submissions.
@@ -321,7 +293,7 @@ impl LentConnection {
             return;
         }
         let mut state = self.state.lock();
-        if state.heard_at.elapsed() >= silence {
+        if state.heard_at.elapsed() >= silence && Instant::now() >= state.patient_until {
             self.end_connection(&mut state);
         }
     }
@@ -330,20 +302,6 @@ impl LentConnection {
         state.is_ended = true;
         self.hang_up();
         self.changed.notify_all();
-    }
-
-    /// Gives a write up, and the whole connection with it: the gateway must not go on with a write
-    /// whose caller has heard that it failed, and may write anew. What else was in flight is asked
-    /// for again by the next connection.
-    pub(crate) fn abandon_write(&self, token: u64) {
-        if !self.is_own() {
-            return;
-        }
-        self.abandon_read(token);
-        let mut state = self.state.lock();
-        if state.under_way.contains_key(&token) {
-            self.end_connection(&mut state);
-        }
     }
 
     /// Gives a read up. Its range is used again only when the gateway is done with it.

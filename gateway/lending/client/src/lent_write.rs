@@ -15,8 +15,19 @@ use crate::memory_space::{PAGE_BYTES, RequestPlaces, TakenRange};
 
 /// Room for the answer. Those of writes are short, and so are documents of errors.
 const ANSWER_BYTES: u64 = 2 * PAGE_BYTES;
+/// How long a write waits for room that has another way to go.
+const SHORT_WAIT: Duration = Duration::from_secs(1);
 /// The slowest store that is waited for: each MiB of the body has a second more.
 const BODY_BYTES_PER_S: u64 = 1 << 20;
+
+/// How long a write waits for room, and for a gateway that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteWait {
+    /// There is another way to write: up to a second for room, and not for the gateway.
+    Short,
+    /// As long as a read does.
+    Long,
+}
 
 /// A write whose body is being put into lent memory.
 pub struct LentWriter {
@@ -41,9 +52,22 @@ impl LendingClient {
     pub fn begin_write<E: From<ClientLendingError>>(
         self: &Arc<Self>,
         bytes: u64,
+        wait: WriteWait,
         mut poll: impl FnMut() -> Result<(), E>,
     ) -> Result<LentWriter, E> {
-        let connection = self.current_connection(&mut poll)?;
+        let options = self.client_options();
+        let (room_for, reconnect_for) = match wait {
+            WriteWait::Short => (SHORT_WAIT.min(options.read_for), Duration::ZERO),
+            WriteWait::Long => (options.read_for, options.reconnect_for),
+        };
+        let mut connection = self.find_connection(reconnect_for, &mut poll)?;
+        if connection.has_hung_up() {
+            // Nobody had looked since the gateway went.
+            connection = self.find_connection(reconnect_for, &mut poll)?;
+        }
+        if connection.refuses_writes() {
+            return Err(ClientLendingError::Unsupported.into());
+        }
         let full = ClientLendingError::MemoryFull { wanted: bytes };
         let padded = bytes.checked_next_multiple_of(PAGE_BYTES);
         let Some(wanted) = padded.and_then(|padded| padded.checked_add(ANSWER_BYTES)) else {
@@ -56,7 +80,7 @@ impl LendingClient {
                 TakenRange::NoSpace { returned } => returned,
             };
             let may_come = connection.wait_for_room(returned)?;
-            if !may_come || asked_at.elapsed() >= self.client_options().read_for {
+            if !may_come || asked_at.elapsed() >= room_for {
                 return Err(full.into());
             }
             poll()?;
@@ -117,7 +141,8 @@ impl LentWriter {
                 WriterState::Appending | WriterState::Over => None,
             };
             if waited_for.is_none() {
-                let submitted = self.connection.submit_write(&request, self.places.clone())?;
+                let submitted =
+                    self.connection.submit_write(&request, self.places.clone(), patience)?;
                 if let Some(token) = submitted {
                     self.state = WriterState::Submitted(token);
                     self.connection.ring_gateway()?;
@@ -150,7 +175,10 @@ impl LentWriter {
                 let head = head.map_err(|_| ClientLendingError::Failed)?;
                 Ok(LentAnswer { head, body })
             }
-            LentOutcome::Malformed => Err(ClientLendingError::Unsupported),
+            LentOutcome::Malformed => {
+                self.connection.note_refused_write();
+                Err(ClientLendingError::Unsupported)
+            }
             LentOutcome::HeadTooLong => Err(ClientLendingError::TooLong),
             LentOutcome::BodyTooLong | LentOutcome::BodyCut | LentOutcome::Failed => {
                 Err(ClientLendingError::Failed)

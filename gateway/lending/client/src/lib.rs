@@ -19,7 +19,7 @@ mod read_batch;
 pub use client_options::{ClientLendingError, LendingClientOptions};
 pub use lending_client::LendingClient;
 pub use lent_body::{LentAnswer, LentBody};
-pub use lent_write::LentWriter;
+pub use lent_write::{LentWriter, WriteWait};
 pub use memory_pinner::{MemoryPin, MemoryPinner};
 pub use read_batch::{BatchAnswer, ReadBatch};
 pub use verbs3_lending_protocol::{

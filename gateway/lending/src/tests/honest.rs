@@ -153,13 +153,7 @@ async fn reads_are_repeated_on_a_gateway_that_has_come_back() {
     server.until(|server| server.state.hanging.load(Ordering::SeqCst) == 0).await;
     server.until(|server| !server.socket.exists()).await;
     let stop = LendingStop { stop: CancellationToken::new(), cut: CancellationToken::new() };
-    let limits = LendingLimits {
-        strangers_max: 8,
-        handshake_max: Duration::from_secs(60),
-        memory_bytes_max: 64 * MIB,
-        reads_in_flight_max: 16,
-    };
-    server.serve(limits, stop);
+    server.serve(LIMITS, stop);
     server.state.gate.add_permits(1);
     let answer = blocking(move || waiting.join().unwrap()).await;
     assert_eq!(answer.body.to_vec(), pattern(7000));

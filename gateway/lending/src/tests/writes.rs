@@ -1,6 +1,6 @@
 //! Writes from lent memory: every byte once, and none of it after the write is over.
 
-use verbs3_lending_client::{ClientLendingError, LendingClient};
+use verbs3_lending_client::{ClientLendingError, LendingClient, WriteWait};
 use verbs3_lending_protocol::{LentOutcome, LentPart};
 
 use super::raw_client::RawMemory;
@@ -21,7 +21,7 @@ fn write(
     body: &[u8],
     poll: impl FnMut() -> Result<(), ClientLendingError>,
 ) -> Result<u16, ClientLendingError> {
-    let mut writer = client.begin_write(body.len() as u64, go_on)?;
+    let mut writer = client.begin_write(body.len() as u64, WriteWait::Long, go_on)?;
     for piece in body.chunks(300_000) {
         writer.append_bytes(piece)?;
     }
@@ -72,14 +72,18 @@ async fn more_or_less_than_was_announced_is_not_sent() {
     let server = TestServer::start();
     let client = server.connect().await;
     blocking(move || {
-        let mut longer = client.begin_write::<ClientLendingError>(5, go_on).unwrap();
+        let mut longer =
+            client.begin_write::<ClientLendingError>(5, WriteWait::Long, go_on).unwrap();
         longer.append_bytes(b"abc").unwrap();
         let full = longer.append_bytes(b"def");
         assert!(matches!(full, Err(ClientLendingError::MemoryFull { wanted: 6 })), "{full:?}");
         let short = longer.finish_write(&put("k"), go_on);
         assert!(matches!(short, Err(ClientLendingError::Incomplete)));
         for bytes in [8 * MIB, u64::MAX - 4096, u64::MAX] {
-            let full = client.begin_write::<ClientLendingError>(bytes, go_on).err().unwrap();
+            let full = client
+                .begin_write::<ClientLendingError>(bytes, WriteWait::Long, go_on)
+                .err()
+                .unwrap();
             assert!(matches!(full, ClientLendingError::MemoryFull { .. }), "{full}");
         }
         write(&client, &put("k"), b"after that", go_on).unwrap();
@@ -140,6 +144,35 @@ async fn a_write_is_not_sent_twice_where_the_gateway_goes_away() {
     assert!(is_unknown, "{gone:?}");
     assert_no_more_is_taken(&server).await;
     assert!(server.state.written.lock().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_is_given_up_ends_in_a_shutdown_too() {
+    let server = TestServer::start();
+    let client = server.connect().await;
+    let writing = tokio::task::spawn_blocking(move || {
+        write(&client, &put("hang"), &pattern(500_000), soon())
+    });
+    server.until(|server| server.state.kept.lock().is_some()).await;
+    server.stop.stop.cancel();
+    let gone = writing.await.unwrap();
+    assert!(matches!(gone, Err(ClientLendingError::TimedOut)), "{gone:?}");
+    server.until(|server| server.metrics.reads_in_flight.get() == 0).await;
+    assert_no_more_is_taken(&server).await;
+    assert!(server.state.written.lock().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_client_finds_the_gateway_again_before_it_writes() {
+    let mut server = TestServer::start();
+    let client = server.connect().await;
+    server.stop.stop.cancel();
+    server.tasks.close();
+    server.tasks.wait().await;
+    server.stop = LendingStop { stop: CancellationToken::new(), cut: CancellationToken::new() };
+    server.serve(LIMITS, server.stop.clone());
+    blocking(move || assert_eq!(write(&client, &put("k"), b"again", go_on).unwrap(), 200)).await;
+    assert_eq!(server.state.written.lock().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
