@@ -3,6 +3,7 @@
 
 mod cache_verdicts;
 mod cuda_pinner;
+mod native_answers;
 mod native_body;
 mod native_client;
 mod native_errors;

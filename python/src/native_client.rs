@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use verbs3_lending_client::{
     ClientLendingError, FORWARDED_HEADERS, LendingClient, LendingClientOptions, LentAnswer,
     LentReadMethod, LentReadRequest, MemoryPinner, ReadBatch, WriteWait, is_write_header,
@@ -14,14 +13,9 @@ use verbs3_lending_client::{
 
 use crate::cache_verdicts::{CacheVerdicts, PROCESS_VERDICTS};
 use crate::cuda_pinner::CudaPinner;
-use crate::native_body::NativeBody;
-use crate::native_errors::{LendingUnavailable, WaitEnd, error_of_client};
+use crate::native_answers::{AnswerHeaders, AnswerParts, headers_of, take_apart};
+use crate::native_errors::{LendingUnavailable, check_signals, error_of_client};
 use crate::native_writer::NativeWriter;
-
-/// Names and values.
-pub(crate) type AnswerHeaders<'py> = Vec<(String, Bound<'py, PyBytes>)>;
-/// Status, headers, body.
-pub(crate) type AnswerParts<'py> = (u16, AnswerHeaders<'py>, NativeBody);
 
 /// A client of one gateway.
 #[pyclass(frozen, module = "verbs3._native")]
@@ -206,18 +200,4 @@ fn build_request(
 ) -> LentReadRequest {
     let method = if is_head { LentReadMethod::Head } else { LentReadMethod::Get };
     LentReadRequest { method, bucket, key, headers }
-}
-
-/// Lets handlers of signals run, as any wait of Python does.
-pub(crate) fn check_signals() -> Result<(), WaitEnd> {
-    Python::attach(|py| py.check_signals()).map_err(WaitEnd::Python)
-}
-
-pub(crate) fn take_apart(py: Python<'_>, answer: LentAnswer) -> AnswerParts<'_> {
-    let LentAnswer { head, body } = answer;
-    (head.status, headers_of(py, head.headers), NativeBody::new(body))
-}
-
-fn headers_of(py: Python<'_>, headers: Vec<(String, Vec<u8>)>) -> AnswerHeaders<'_> {
-    headers.into_iter().map(|(name, value)| (name, PyBytes::new(py, &value))).collect()
 }

@@ -46,6 +46,11 @@ impl From<WaitEnd> for PyErr {
     }
 }
 
+/// Lets handlers of signals run, as any wait of Python does.
+pub(crate) fn check_signals() -> Result<(), WaitEnd> {
+    Python::attach(|py| py.check_signals()).map_err(WaitEnd::Python)
+}
+
 /// Returns the exception for a client's error.
 pub(crate) fn error_of_client(error: &ClientLendingError) -> PyErr {
     let text = error.to_string();

@@ -15,8 +15,8 @@ use verbs3_lending_client::{
     ClientLendingError, LendingClient, LentPart, LentWriteRequest, LentWriter, WriteWait,
 };
 
-use crate::native_client::{AnswerParts, check_signals, take_apart};
-use crate::native_errors::{WaitEnd, error_of_client};
+use crate::native_answers::{AnswerParts, take_apart};
+use crate::native_errors::{WaitEnd, check_signals, error_of_client};
 
 /// A write that is being made.
 #[pyclass(frozen, module = "verbs3._native")]

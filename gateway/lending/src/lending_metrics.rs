@@ -4,8 +4,7 @@ use prometheus::{IntCounter, IntGauge};
 use verbs3_lending_protocol::{LendingRefusal, LentOutcome};
 use verbs3_metrics::{MetricFamily, MetricLabel, MetricsTable};
 
-/// Memory that processes of this host lend, the reads that land in it, and the writes
-/// whose bodies lie there.
+/// Memory that processes of this host lend, and the reads and writes through it.
 #[derive(MetricsTable)]
 #[metrics(prefix = "verbs3_lending")]
 pub struct LendingMetrics {

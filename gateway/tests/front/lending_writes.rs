@@ -17,6 +17,9 @@ const BODY: &[u8] = b"what is written";
 const CRC32: &str = "ZDewnA==";
 const MD5: &str = "SjCjzCqnwdLrLY1p4Q5Gkg==";
 
+/// Path, headers, body, and the status of its answer.
+type WriteCase<'a> = (&'a str, Vec<(&'a str, &'a str)>, &'a [u8], u16);
+
 fn put(path: &str, headers: &[(&str, &str)]) -> LentWriteRequest {
     let (bucket, key) = path[1..].split_once('/').unwrap();
     let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
@@ -62,7 +65,7 @@ async fn writes_are_answered_and_stored_as_over_http() {
     let client = connect_lender(&socket, ACCESS_KEY, SECRET_KEY).await.unwrap();
     let long: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
     fixture.put("/data/there", b"before").await;
-    let cases: Vec<(&str, Vec<(&str, &str)>, &[u8], u16)> = vec![
+    let cases: Vec<WriteCase<'_>> = vec![
         ("/data/plain", vec![], BODY, 200),
         ("/data/empty", vec![], b"", 200),
         ("/data/long", vec![], &long, 200),
