@@ -1,9 +1,15 @@
 """Writes by lent memory: the same objects, dictionaries and exceptions as boto3's, case by case."""
 
 import base64
+import gc
 import hashlib
 import io
+import os
+import random
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 import verbs3
@@ -11,7 +17,17 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.handlers import disable_signing
 from boto3.s3.transfer import TransferConfig
-from conftest import BUCKET, OTHER_KEY, OTHER_SECRET, boto_arguments, in_child, pattern
+from conftest import (
+    ACCESS_KEY,
+    BUCKET,
+    OTHER_KEY,
+    OTHER_SECRET,
+    SECRET_KEY,
+    boto_arguments,
+    in_child,
+    pattern,
+    until,
+)
 from test_boto_client import outcome
 
 BODY = b"what is written"
@@ -207,3 +223,40 @@ def test_a_reader_writes_what_it_then_reads(reader):
     with pytest.raises(verbs3.MemoryFull):
         reader.write(BUCKET, "written/long", bytes(200 << 20))
     assert bytes(reader.read(BUCKET, "written/by-reader")) == pattern(100_000)
+
+
+# Writes bodies of one byte each, of another length each time, until it is killed.
+WRITER = """
+import itertools, sys, verbs3
+reader = verbs3.connect(sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3], memory="16MiB")
+print("writing", flush=True)
+for turn in itertools.count():
+    reader.write(sys.argv[4], "written/killed", bytes([turn % 251]) * (1_000_000 + turn % 251))
+"""
+
+
+def test_killed_writers_leave_whole_objects_and_nothing_else(gateway, plain):
+    gc.collect()
+    held = ("verbs3_lending_clients", "verbs3_lending_memory_bytes")
+    before = {name: gateway.metric(name) for name in held}
+    plain.put_object(Bucket=BUCKET, Key="written/killed", Body=bytes(1_000_000))
+    # KILLS: by hand, a thousand of them.
+    for _ in range(int(os.environ.get("KILLS", "10"))):
+        command = [sys.executable, "-c", WRITER, gateway.socket, ACCESS_KEY, SECRET_KEY, BUCKET]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert child.stdout.readline() == b"writing\n"
+        # At any moment of its writes.
+        time.sleep(random.uniform(0, 0.05))
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        until(lambda: gateway.metric("verbs3_lending_reads_in_flight") == 0)
+        found = plain.get_object(Bucket=BUCKET, Key="written/killed")["Body"].read()
+        assert found == bytes([found[0]]) * (1_000_000 + found[0])
+        # What comes after the kill stays: no part of the killed write comes later.
+        plain.put_object(Bucket=BUCKET, Key="written/killed", Body=bytes(1_000_000))
+        assert plain.get_object(Bucket=BUCKET, Key="written/killed")["Body"].read() == bytes(1_000_000)
+    for name in held:
+        until(lambda name=name: gateway.metric(name) <= before[name])
+    assert gateway.metric("verbs3_gateway_requests_in_flight ") == 0
+    assert gateway.metric("verbs3_gateway_body_memory_bytes ") == 0
