@@ -327,7 +327,7 @@ def test_killed_readers_leave_nothing_behind(gateway, objects):
     gc.collect()
     held = ("verbs3_lending_clients", "verbs3_lending_memory_bytes")
     before = {name: gateway.metric(name) for name in held}
-    # KILLS: by hand, a thousand of them.
+    # By hand a thousand of them: KILLS=1000, and --timeout 900.
     for _ in range(int(os.environ.get("KILLS", "10"))):
         command = [sys.executable, "-c", READER, gateway.socket, ACCESS_KEY, SECRET_KEY]
         child = subprocess.Popen(command, stdout=subprocess.PIPE)

@@ -240,7 +240,7 @@ def test_killed_writers_leave_whole_objects_and_nothing_else(gateway, plain):
     held = ("verbs3_lending_clients", "verbs3_lending_memory_bytes")
     before = {name: gateway.metric(name) for name in held}
     plain.put_object(Bucket=BUCKET, Key="written/killed", Body=bytes(1_000_000))
-    # KILLS: by hand, a thousand of them.
+    # By hand a thousand of them: KILLS=1000, and --timeout 900.
     for _ in range(int(os.environ.get("KILLS", "10"))):
         command = [sys.executable, "-c", WRITER, gateway.socket, ACCESS_KEY, SECRET_KEY, BUCKET]
         child = subprocess.Popen(command, stdout=subprocess.PIPE)
