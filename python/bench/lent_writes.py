@@ -7,26 +7,19 @@ Writes one object of each size each way once, then in turns; the last size as a 
 Prints medians. Not run in CI: a shared machine has no figures worth keeping.
 """
 
-import argparse
 import io
 import os
 
 import boto3
 
 import verbs3
-from timed_ways import compare_ways, print_heading
+from timed_ways import SIZES, compare_ways, print_heading, read_arguments, rounds_of
 
-SIZES = {"4 KiB": 4 << 10, "128 KiB": 128 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20}
 FILE_BYTES = 64 << 20
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("endpoint")
-    parser.add_argument("socket")
-    parser.add_argument("bucket")
-    parser.add_argument("--rounds", type=int, default=200)
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__)
     plain = boto3.client("s3", endpoint_url=arguments.endpoint)
     fast = verbs3.client("s3", endpoint_url=arguments.endpoint, socket=arguments.socket, memory="128MiB")
     reader = verbs3.connect(arguments.socket, memory="128MiB")
@@ -38,7 +31,7 @@ def main():
             "verbs3.client": lambda: fast.put_object(**where, Body=body),
             "write": lambda: reader.write(arguments.bucket, where["Key"], body),
         }
-        compare_ways(name, ways, max(arguments.rounds * (4 << 10) // (size + (4 << 10)), 20))
+        compare_ways(name, ways, rounds_of(size, arguments.rounds))
     body = os.urandom(FILE_BYTES)
     ways = {
         "boto3": lambda: plain.upload_fileobj(io.BytesIO(body), arguments.bucket, "bench-file"),

@@ -1,7 +1,25 @@
 """Times ways of doing the same thing, in turns, and prints their medians with the client's CPU."""
 
+import argparse
 import statistics
 import time
+
+SIZES = {"4 KiB": 4 << 10, "128 KiB": 128 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20}
+
+
+def read_arguments(document):
+    """What a script was called with: ENDPOINT SOCKET BUCKET [--rounds N]."""
+    parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("endpoint")
+    parser.add_argument("socket")
+    parser.add_argument("bucket")
+    parser.add_argument("--rounds", type=int, default=200)
+    return parser.parse_args()
+
+
+def rounds_of(size, rounds):
+    """Large objects take fewer rounds, but 20 at least."""
+    return max(rounds * (4 << 10) // (size + (4 << 10)), 20)
 
 
 def print_heading():

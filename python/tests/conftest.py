@@ -1,6 +1,7 @@
 """A `verbs3 dev` over a folder, with a socket for lent memory; clients of both kinds, and objects to read."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -188,6 +189,17 @@ def in_child(run):
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def kill_in_work(code, gateway, begun, within):
+    """Runs a script with socket and keys, and kills it within some seconds of its first line."""
+    command = [sys.executable, "-c", code, gateway.socket, ACCESS_KEY, SECRET_KEY]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert child.stdout.readline() == begun
+    time.sleep(random.uniform(0, within))
+    child.kill()
+    child.wait()
+    child.stdout.close()
 
 
 def until(condition):

@@ -3,16 +3,14 @@
 import faulthandler
 import gc
 import os
-import random
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 import verbs3
-from conftest import ACCESS_KEY, BUCKET, OTHER_KEY, OTHER_SECRET, SECRET_KEY, in_child, pattern, until
+from conftest import ACCESS_KEY, BUCKET, OTHER_KEY, OTHER_SECRET, SECRET_KEY, in_child, kill_in_work, pattern, until
 
 
 def test_objects_are_read_whole(reader, objects):
@@ -329,14 +327,8 @@ def test_killed_readers_leave_nothing_behind(gateway, objects):
     before = {name: gateway.metric(name) for name in held}
     # By hand a thousand of them: KILLS=1000, and --timeout 900.
     for _ in range(int(os.environ.get("KILLS", "10"))):
-        command = [sys.executable, "-c", READER, gateway.socket, ACCESS_KEY, SECRET_KEY]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert child.stdout.readline() == b"reading\n"
         # At any moment of its reads.
-        time.sleep(random.uniform(0, 0.02))
-        child.kill()
-        child.wait()
-        child.stdout.close()
+        kill_in_work(READER, gateway, b"reading\n", within=0.02)
     until(lambda: gateway.metric("verbs3_lending_reads_in_flight") == 0)
     for name in held:
         until(lambda name=name: gateway.metric(name) <= before[name])

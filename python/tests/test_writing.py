@@ -5,11 +5,7 @@ import gc
 import hashlib
 import io
 import os
-import random
-import subprocess
-import sys
 import threading
-import time
 
 import pytest
 import verbs3
@@ -18,13 +14,12 @@ from botocore.config import Config
 from botocore.handlers import disable_signing
 from boto3.s3.transfer import TransferConfig
 from conftest import (
-    ACCESS_KEY,
     BUCKET,
     OTHER_KEY,
     OTHER_SECRET,
-    SECRET_KEY,
     boto_arguments,
     in_child,
+    kill_in_work,
     pattern,
     until,
 )
@@ -231,7 +226,7 @@ import itertools, sys, verbs3
 reader = verbs3.connect(sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3], memory="16MiB")
 print("writing", flush=True)
 for turn in itertools.count():
-    reader.write(sys.argv[4], "written/killed", bytes([turn % 251]) * (1_000_000 + turn % 251))
+    reader.write("datasets", "written/killed", bytes([turn % 251]) * (1_000_000 + turn % 251))
 """
 
 
@@ -242,14 +237,8 @@ def test_killed_writers_leave_whole_objects_and_nothing_else(gateway, plain):
     plain.put_object(Bucket=BUCKET, Key="written/killed", Body=bytes(1_000_000))
     # By hand a thousand of them: KILLS=1000, and --timeout 900.
     for _ in range(int(os.environ.get("KILLS", "10"))):
-        command = [sys.executable, "-c", WRITER, gateway.socket, ACCESS_KEY, SECRET_KEY, BUCKET]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert child.stdout.readline() == b"writing\n"
         # At any moment of its writes.
-        time.sleep(random.uniform(0, 0.05))
-        child.kill()
-        child.wait()
-        child.stdout.close()
+        kill_in_work(WRITER, gateway, b"writing\n", within=0.05)
         until(lambda: gateway.metric("verbs3_lending_reads_in_flight") == 0)
         found = plain.get_object(Bucket=BUCKET, Key="written/killed")["Body"].read()
         assert found == bytes([found[0]]) * (1_000_000 + found[0])

@@ -112,7 +112,7 @@ class WrittenPart:
 
 def part_of(query: str) -> WrittenPart | None:
     """`None`: the query asks for anything else, too."""
-    asked = parse_qs(query, keep_blank_values=True, encoding="utf-8")
+    asked = parse_qs(query, keep_blank_values=True)
     asked.pop("x-id", None)
     if not asked:
         return WrittenPart(None)

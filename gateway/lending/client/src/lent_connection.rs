@@ -1,6 +1,6 @@
-//! One connection to a gateway, with its memory: submissions, completions. The memory
-//! is of this connection alone and lives as long as any body in it, so a read of an ended connection
-//! lands nowhere else.
+//! One connection to a gateway, with its memory: submissions, completions. The memory is of this
+//! connection alone and lives as long as any body in it, so a read of an ended connection lands
+//! nowhere else.
 //!
 //! Threads share it. One of those that wait reads the socket; the others wait for that one.
 

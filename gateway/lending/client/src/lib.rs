@@ -1,6 +1,7 @@
 //! Reads objects into this process's own memory, and writes them out of it, through its gateway and
-//! without HTTP. Owns the memory, who uses which part of it, and coming back after the gateway was gone. Starts no thread
-//! and needs no runtime. A process that forks has a connection of its own in the child.
+//! without HTTP. Owns the memory, who uses which part of it, and coming back after the gateway was
+//! gone. Starts no thread and needs no runtime. A process that forks has a connection of its own in
+//! the child.
 #![forbid(unsafe_code)]
 
 mod client_options;

@@ -1,7 +1,7 @@
 //! Owns what one read asks for: method, bucket, key, and the headers that change the answer. They
 //! mean what the same request over HTTP means. Judges no name and no value.
 
-use crate::wire_text::{WireReader, append_text};
+use crate::wire_text::{WireReader, append_headers, append_text};
 
 /// Longest request: a key, a bucket, and headers.
 pub const REQUEST_BYTES_MAX: u32 = 4096;
@@ -51,10 +51,7 @@ impl LentReadRequest {
         let mut bytes = vec![method, u8::try_from(self.headers.len()).ok()?];
         append_text(&mut bytes, &self.bucket)?;
         append_text(&mut bytes, &self.key)?;
-        for (name, value) in &self.headers {
-            append_text(&mut bytes, name)?;
-            append_text(&mut bytes, value)?;
-        }
+        append_headers(&mut bytes, &self.headers)?;
         (bytes.len() <= REQUEST_BYTES_MAX as usize).then_some(bytes)
     }
 
@@ -73,16 +70,7 @@ impl LentReadRequest {
         };
         let bucket = reader.take_text()?.to_owned();
         let key = reader.take_text()?.to_owned();
-        let mut headers: Vec<(String, String)> = Vec::new();
-        for _ in 0..count {
-            let (name, value) = (reader.take_text()?, reader.take_text()?);
-            let known = FORWARDED_HEADERS.contains(&name)
-                && !headers.iter().any(|(before, _)| before == name);
-            if !known {
-                return None;
-            }
-            headers.push((name.to_owned(), value.to_owned()));
-        }
+        let headers = reader.take_headers(count, |name| FORWARDED_HEADERS.contains(&name))?;
         let is_whole = reader.is_empty() && !bucket.is_empty() && !key.is_empty();
         is_whole.then_some(Self { method, bucket, key, headers })
     }

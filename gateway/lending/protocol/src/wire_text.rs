@@ -1,4 +1,4 @@
-//! Owns how numbers and texts lie in messages: little-endian, texts after their length. Reads only
+//! Owns how numbers, texts and headers lie in messages: little-endian, texts after their length. Reads only
 //! from bytes that nobody else can change any more.
 
 /// Reads a message from its beginning.
@@ -40,6 +40,23 @@ impl<'a> WireReader<'a> {
         std::str::from_utf8(self.take_bytes(bytes)?).ok()
     }
 
+    /// Takes so many names and values. `None`: a name is not known, or comes twice.
+    pub(crate) fn take_headers(
+        &mut self,
+        count: u8,
+        is_known: impl Fn(&str) -> bool,
+    ) -> Option<Vec<(String, String)>> {
+        let mut headers: Vec<(String, String)> = Vec::new();
+        for _ in 0..count {
+            let (name, value) = (self.take_text()?, self.take_text()?);
+            if !is_known(name) || headers.iter().any(|(before, _)| before == name) {
+                return None;
+            }
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        Some(headers)
+    }
+
     /// Returns whether all has been taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
@@ -50,5 +67,14 @@ impl<'a> WireReader<'a> {
 pub(crate) fn append_text(bytes: &mut Vec<u8>, text: &str) -> Option<()> {
     bytes.extend(u16::try_from(text.len()).ok()?.to_le_bytes());
     bytes.extend(text.as_bytes());
+    Some(())
+}
+
+/// Appends names and values. `None`: one is longer than 64 KiB.
+pub(crate) fn append_headers(bytes: &mut Vec<u8>, headers: &[(String, String)]) -> Option<()> {
+    for (name, value) in headers {
+        append_text(bytes, name)?;
+        append_text(bytes, value)?;
+    }
     Some(())
 }

@@ -2,7 +2,7 @@
 //! object is. They mean what the same request over HTTP means. Judges no name and no value.
 
 use crate::read_request::{REQUEST_BYTES_MAX, RequestProblem};
-use crate::wire_text::{WireReader, append_text};
+use crate::wire_text::{WireReader, append_headers, append_text};
 
 /// The first byte of a write. Those of reads and lists are lower.
 pub(crate) const WRITE: u8 = 3;
@@ -66,10 +66,7 @@ impl LentWriteRequest {
             append_text(&mut bytes, upload_id)?;
             bytes.extend(number.to_le_bytes());
         }
-        for (name, value) in &self.headers {
-            append_text(&mut bytes, name)?;
-            append_text(&mut bytes, value)?;
-        }
+        append_headers(&mut bytes, &self.headers)?;
         (bytes.len() <= REQUEST_BYTES_MAX as usize).then_some(bytes)
     }
 
@@ -93,14 +90,7 @@ impl LentWriteRequest {
                 number: reader.take_u32()?,
             }),
         };
-        let mut headers: Vec<(String, String)> = Vec::new();
-        for _ in 0..count {
-            let (name, value) = (reader.take_text()?, reader.take_text()?);
-            if !is_write_header(name) || headers.iter().any(|(before, _)| before == name) {
-                return None;
-            }
-            headers.push((name.to_owned(), value.to_owned()));
-        }
+        let headers = reader.take_headers(count, is_write_header)?;
         let is_whole = reader.is_empty() && !bucket.is_empty() && !key.is_empty();
         is_whole.then_some(Self { bucket, key, part, headers })
     }
