@@ -63,6 +63,7 @@ impl GatewayLending {
             socket_path: socket_path.unwrap_or_default().into_owned(),
             clock_skew_max: settings.timeouts.clock_skew.0,
             reads_in_flight_max: lending.reads_in_flight_max as usize,
+            lands_directly: lending.direct,
             clients: TenantPlaces::of_count(
                 SharedResource::LendingClients,
                 lending.clients_max as usize,

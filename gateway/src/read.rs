@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
 use s3s::{Body, S3Error, S3Response, S3Result};
-use verbs3_client::{CacheTierClient, OpenOutcome, OpenRequest, OpenedObject};
+use verbs3_client::{CacheTierClient, ObjectBytesPlace, OpenOutcome, OpenRequest, OpenedObject};
 use verbs3_protocol::{AbsentReply, BlockGeometry, ByteRange, ObjectKey};
 use verbs3_telemetry::ActiveTraceSpan;
 
@@ -259,6 +259,7 @@ impl ObjectReader {
             silence: Some(Arc::default()),
             trace: None,
             tenant: cx.tenant().worker_tag(),
+            place: want.and_then(|want| place_of(cx, plan, want)),
         };
         for _ in 0..OPENS_MAX {
             let Some(found) = self.find_object(cx, mount, &mut request).await? else {
@@ -403,7 +404,7 @@ impl ObjectReader {
                 version_named: plan.version_id.is_some(),
             };
             let ahead = if sequential { self.shared.settings.read_ahead_bytes_max() } else { 0 };
-            fetch = Some(Box::new(ObjectFetch::new(subject, fetched, rest, ahead)));
+            fetch = Some(Box::new(ObjectFetch::new(subject, fetched, rest, ahead, extent.start)));
         }
         if !ready.is_empty() {
             self.note_outcome(cx, verdict, origin);
@@ -443,6 +444,17 @@ fn trace_outcome(trace_span: Option<&mut ActiveTraceSpan>, outcome: &OpenOutcome
     if let Some(why) = failed {
         trace_span.mark_failed(why);
     }
+}
+
+/// Returns where the wanted bytes are to land. `None`: their client has lent no memory, or where in
+/// the body they are depends on the object.
+fn place_of(
+    cx: &RequestContext,
+    plan: &ReadRequestPlan,
+    want: ByteRange,
+) -> Option<ObjectBytesPlace> {
+    let body = cx.body_place().filter(|_| plan.if_range.is_none())?.clone();
+    Some(ObjectBytesPlace { body, first_byte: want.first_byte()? })
 }
 
 pub(crate) const ACCEPT_RANGES: &str = "bytes";

@@ -12,6 +12,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use verbs3_metrics::{LabelValue, MetricLabel};
 use verbs3_protocol::TraceContext;
+use verbs3_rdma::foreign_memory::BodyPlace;
 use verbs3_rdma::transport::TransportKind;
 use verbs3_telemetry::{ActiveTraceSpan, RequestTrace, write_trace_headers};
 use verbs3_ufs::RawAnswer;
@@ -117,6 +118,8 @@ pub struct RequestContext {
     relayed: AtomicBool,
     /// True once the cache tier had no answer to a read.
     tier_declined: AtomicBool,
+    /// Where the client has the body land, where it has lent memory.
+    body_place: Option<Arc<BodyPlace>>,
     body_bytes: AtomicU64,
     ufs_bytes: AtomicU64,
 }
@@ -134,6 +137,7 @@ impl RequestContext {
             via: OnceLock::new(),
             relayed: AtomicBool::new(false),
             tier_declined: AtomicBool::new(false),
+            body_place: None,
             body_bytes: AtomicU64::new(0),
             ufs_bytes: AtomicU64::new(0),
         }
@@ -143,6 +147,17 @@ impl RequestContext {
     #[must_use]
     pub fn with_trace(self, trace: Option<Arc<RequestTrace>>) -> Self {
         Self { trace, ..self }
+    }
+
+    /// Has the body land in memory that its client has lent, where it can.
+    #[must_use]
+    pub(crate) fn with_body_place(self, body_place: Option<Arc<BodyPlace>>) -> Self {
+        Self { body_place, ..self }
+    }
+
+    /// Returns where the body is to land. `None`: it goes into a socket, or is copied.
+    pub(crate) fn body_place(&self) -> Option<&Arc<BodyPlace>> {
+        self.body_place.as_ref()
     }
 
     pub(crate) fn request_trace(&self) -> Option<&Arc<RequestTrace>> {

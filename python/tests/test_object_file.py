@@ -67,6 +67,27 @@ def test_more_than_the_lent_memory_is_read(small_memory, long_object):
         small_memory.read_into(BUCKET, "missing", target)
 
 
+class CountingReader:
+    def __init__(self, reader):
+        self.reader, self.reads = reader, 0
+
+    def read_into(self, *arguments, **options):
+        self.reads += 1
+        return self.reader.read_into(*arguments, **options)
+
+
+def test_the_rest_of_a_file_is_read_at_once(reader, long_object):
+    with reader.open(BUCKET, "long", buffer_bytes=10_000) as file:
+        counting = file.object._reader = CountingReader(reader)
+        assert file.read() == long_object
+        assert file.read() == b""
+        assert counting.reads == 1
+        file.seek(5)
+        assert file.read(7) == long_object[5:12]
+        assert file.read() == long_object[12:]
+        assert counting.reads == 3
+
+
 def test_what_is_read_is_of_one_version(reader, plain, objects):
     first, second = pattern(9_000_000, 3), pattern(9_000_000, 5)
     plain.put_object(Bucket=BUCKET, Key="replaced", Body=first)

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import threading
+import zlib
 
 import pytest
 import verbs3
@@ -165,6 +166,58 @@ def test_a_handler_that_adds_a_header_is_heard(plain, writing):
     writing.meta.events.register("before-call", add_acl)
     writing.put_object(Bucket=BUCKET, Key="written/handled", Body=BODY)
     assert (writing.verbs3.writes.fast, writing.verbs3.writes.slow) == (1, 1)
+
+
+CRC32 = base64.b64encode(zlib.crc32(BODY).to_bytes(4, "big")).decode()
+SHA256 = base64.b64encode(hashlib.sha256(BODY).digest()).decode()
+
+
+@pytest.mark.parametrize("checksum", [("CRC32", CRC32), ("SHA256", SHA256)], ids=lambda told: told[0])
+def test_a_checksum_of_a_handler_goes_along_alone(plain, writing, checksum):
+    name, value = checksum
+
+    def add_checksum(params, **_):
+        # In whatever case.
+        params["headers"][f"X-Amz-Checksum-{name.lower()}"] = value
+
+    writing.meta.events.register("before-call.s3.PutObject", add_checksum)
+    writing.put_object(Bucket=BUCKET, Key="written/checked", Body=BODY)
+    shown = plain.head_object(Bucket=BUCKET, Key="written/checked", ChecksumMode="ENABLED")
+    assert {key: told for key, told in shown.items() if key.startswith("Checksum")} == {
+        f"Checksum{name}": value,
+        "ChecksumType": "FULL_OBJECT",
+    }
+    assert (writing.verbs3.writes.fast, writing.verbs3.writes.slow) == (1, 0)
+
+
+def test_a_wrong_checksum_of_a_handler_is_refused_and_no_other(plain, writing):
+    def add_checksum(params, **_):
+        params["headers"]["x-amz-checksum-crc32"] = "AAAAAA=="
+
+    told = []
+    for client in (plain, writing):
+        client.meta.events.register("before-call.s3.PutObject", add_checksum)
+        told.append(outcome(client.put_object, Bucket=BUCKET, Key="written/wrong", Body=BODY))
+        client.meta.events.unregister("before-call.s3.PutObject", add_checksum)
+    assert told[0] == told[1] and told[0][0] == "ClientError"
+    writing.put_object(Bucket=BUCKET, Key="written/right", Body=BODY)
+    assert (writing.verbs3.writes.fast, writing.verbs3.writes.slow) == (1, 1)
+
+
+def test_a_write_that_can_not_be_read_spoils_no_other(reader):
+    def write_a_name_twice():
+        writer = reader._native.begin_write(len(BODY), "crc32", waits=True)
+        writer.append(BODY)
+        with pytest.raises(verbs3.LendingError, match="could not finish"):
+            writer.finish(BUCKET, "written/unread", None, [("x-amz-checksum-crc32", CRC32)])
+
+    # Before the connection has written anything, and after.
+    for turn in range(2):
+        write_a_name_twice()
+        reader.write(BUCKET, "written/after", bytes([turn]))
+        assert bytes(reader.read(BUCKET, "written/after")) == bytes([turn])
+    with pytest.raises(verbs3.S3Error, match="NoSuchKey"):
+        reader.head(BUCKET, "written/unread")
 
 
 def test_requests_that_are_not_signed_prove_nothing(gateway):

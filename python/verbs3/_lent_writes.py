@@ -23,6 +23,7 @@ PIECE_BYTES = 1 << 20
 # What is not the object's, and says nothing to a gateway.
 _IGNORED = frozenset({"expect", "user-agent", "x-amzn-trace-id"})
 _CHECKSUMS = frozenset({"crc32", "crc32c", "crc64nvme"})
+_CHECKSUM_HEADER = "x-amz-checksum-"
 
 
 class LentWrites:
@@ -76,7 +77,7 @@ class LentWrites:
         """Returns an answer and what it says. `None`: this write goes over HTTP."""
         url = urlsplit(params["url"])
         target, part = self._find_target(params["url"]), part_of(url.query)
-        checksum = wanted_checksum(context)
+        checksum = wanted_checksum(context, params["headers"])
         body = find_body(params["body"])
         if target is None or part is None or checksum is None or body is None:
             return None
@@ -133,8 +134,11 @@ class WantedChecksum:
     header: tuple[str, str] | None
 
 
-def wanted_checksum(context: dict[str, Any]) -> WantedChecksum | None:
-    """`None`: it would add one that is not known here."""
+def wanted_checksum(context: dict[str, Any], given: Any) -> WantedChecksum | None:
+    """`None`: it would add one that is not known here. A checksum that a handler has given goes
+    along, and none is added to it."""
+    if any(name.lower().startswith(_CHECKSUM_HEADER) for name in given):
+        return WantedChecksum(None, None)
     wanted = context.get("checksum", {})
     algorithm = wanted.get("request_algorithm")
     if algorithm is None:
@@ -147,8 +151,8 @@ def wanted_checksum(context: dict[str, Any]) -> WantedChecksum | None:
 
 
 def written_headers(given: Any, checksum: WantedChecksum, length: int) -> list[tuple[str, str]] | None:
-    """Headers that say what the object is. `None`: one is not known here."""
-    written = {}
+    """Headers that say what the object is. `None`: one is not known here, or comes twice."""
+    written: dict[str, str] = {}
     for name, value in given.items():
         name = name.lower()
         text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
@@ -156,6 +160,8 @@ def written_headers(given: Any, checksum: WantedChecksum, length: int) -> list[t
             if text != str(length):
                 return None
         elif _native.NativeClient.is_write_header(name):
+            if name in written:
+                return None
             written[name] = text
         elif name not in _IGNORED:
             return None

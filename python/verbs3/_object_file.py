@@ -67,3 +67,9 @@ class RawObjectFile(SeekableFile):
             raise S3Error(416, "InvalidRange", f"s3://{self.bucket}/{self.key} has become shorter", "")
         self._at += filled
         return filled
+
+    def readall(self) -> bytes:
+        """Reads all that is left at once, and not in pieces of a buffer."""
+        content = bytearray(max(0, self.size - self._at))
+        self.readinto(content)
+        return bytes(content)

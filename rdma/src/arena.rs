@@ -17,7 +17,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub use cell::{ArenaCell, CellReader, CellWriter};
-pub(crate) use cell::{CellHold, CellSpan};
 
 use cell::ArenaLoan;
 use cell_pool::ArenaCellPool;

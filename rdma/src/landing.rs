@@ -7,17 +7,13 @@
 //! nobody writes it. It can't be claimed twice, because claiming takes it out of the landing.
 
 use std::io::IoSliceMut;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::arena::{Arena, CellHold, CellSpan};
-
-/// The kind of memory that a segment lies in. Device memory (dmabuf) and a client's own memory join
-/// later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MemoryKind {
-    Host,
-}
+use crate::arena::Arena;
+use crate::foreign_memory::{BodyPlace, ClaimedRange};
+use crate::memory_span::{MemoryHold, MemorySpan};
 
 /// The rail (NIC port) that a segment is to be filled over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +42,10 @@ pub struct Landing {
     lent: Vec<LentSegment>,
     /// Holds on all of the memory, claimed or not. Pieces that are dropped early must not give back
     /// memory that the peer can still write to. The landing is dropped when its call is settled.
-    held: Vec<CellHold>,
+    held: Vec<MemoryHold>,
+    /// A place in memory of another process, which some segments lie in. The others lie in the arena;
+    /// device memory (dmabuf) joins later.
+    foreign: Option<Arc<BodyPlace>>,
     bytes: u64,
     /// Has the last word on when its memory goes back, where a NIC writes to it.
     taker: Option<Box<dyn TakeBack>>,
@@ -54,7 +53,7 @@ pub struct Landing {
 
 /// A keeper of a landing's memory until the peer can't write to it any more.
 pub(crate) trait TakeBack: Send {
-    fn take_back(self: Box<Self>, held: Vec<CellHold>);
+    fn take_back(self: Box<Self>, held: Vec<MemoryHold>);
 }
 
 impl Drop for Landing {
@@ -68,12 +67,7 @@ impl Drop for Landing {
 
 struct LentSegment {
     offset: u64,
-    span: CellSpan,
-    #[allow(
-        dead_code,
-        reason = "one kind so far: device memory will be registered in another way"
-    )]
-    kind: MemoryKind,
+    span: MemorySpan,
     #[allow(
         dead_code,
         reason = "a call lives on one rail so far: read once one is cut over several"
@@ -105,11 +99,40 @@ impl Landing {
         let mut offset = 0;
         for &bytes in segment_bytes.iter().filter(|&&bytes| bytes > 0) {
             let span = arena.allocate_cell(bytes)?.into_span();
-            held.push(span.hold_cell());
-            lent.push(LentSegment { offset, span, kind: MemoryKind::Host, rail: RailId(0) });
+            held.push(span.hold_memory());
+            lent.push(LentSegment { offset, span, rail: RailId(0) });
             offset += bytes as u64;
         }
-        Some(Self { lent, held, bytes: offset, taker: None })
+        Some(Self { lent, held, foreign: None, bytes: offset, taker: None })
+    }
+
+    /// Loans one segment in memory of another process.
+    pub fn in_foreign_memory(claimed: ClaimedRange) -> Self {
+        let empty =
+            Self { lent: Vec::new(), held: Vec::new(), foreign: None, bytes: 0, taker: None };
+        empty.and_foreign_memory(claimed)
+    }
+
+    /// Adds one segment in memory of another process. All such segments are of one body.
+    #[must_use]
+    pub fn and_foreign_memory(mut self, claimed: ClaimedRange) -> Self {
+        self.foreign = Some(claimed.body_place());
+        let span = claimed.into_span();
+        self.held.push(span.hold_memory());
+        let (offset, bytes) = (self.bytes, span.len() as u64);
+        self.lent.push(LentSegment { offset, span, rail: RailId(0) });
+        self.bytes += bytes;
+        self
+    }
+
+    /// Returns the place in another process's memory that a part of it lies in.
+    pub(crate) fn foreign_place(&self) -> Option<&Arc<BodyPlace>> {
+        self.foreign.as_ref()
+    }
+
+    /// Returns whether a part of it lies in memory of another process.
+    pub fn lies_elsewhere(&self) -> bool {
+        self.foreign.is_some()
     }
 
     /// Returns the length of all segments together, claimed or not.
@@ -158,15 +181,11 @@ impl Landing {
         let mut spans = Vec::with_capacity(last - first);
         let mut kept = Vec::new();
         for mut lent in self.lent.drain(first..last) {
-            let (kind, rail) = (lent.kind, lent.rail);
+            let rail = lent.rail;
             if lent.offset < offset {
                 let before = (offset - lent.offset) as usize;
-                kept.push(LentSegment {
-                    offset: lent.offset,
-                    span: lent.span.split_to(before),
-                    kind,
-                    rail,
-                });
+                let span = lent.span.split_to(before);
+                kept.push(LentSegment { offset: lent.offset, span, rail });
                 lent.offset = offset;
             }
             let wanted = (end.min(lent.end_offset()) - lent.offset) as usize;
@@ -184,7 +203,7 @@ impl Landing {
 /// A claimed range while it is written. Dropping it gives the range up and never shows its content.
 #[derive(Default)]
 pub(crate) struct LandingFill {
-    spans: Vec<CellSpan>,
+    spans: Vec<MemorySpan>,
     /// The span that is written next; below it, how far it is written.
     at: usize,
     filled: usize,
@@ -193,7 +212,7 @@ pub(crate) struct LandingFill {
 impl LandingFill {
     /// Returns the bytes still to be written.
     pub(crate) fn missing_bytes(&self) -> usize {
-        let left: usize = self.spans[self.at..].iter().map(CellSpan::len).sum();
+        let left: usize = self.spans[self.at..].iter().map(MemorySpan::len).sum();
         left - self.filled
     }
 
@@ -258,7 +277,7 @@ impl LandingFill {
     /// When some are still missing: they would be old bytes of another call.
     pub(crate) fn into_vouched_bytes(self) -> Vec<Bytes> {
         assert_eq!(self.missing_bytes(), 0, "vouched for bytes that were not written");
-        self.spans.into_iter().map(CellSpan::freeze).collect()
+        self.spans.into_iter().map(MemorySpan::freeze).collect()
     }
 }
 

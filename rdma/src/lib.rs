@@ -33,9 +33,11 @@
 pub mod arena;
 pub mod calls;
 pub mod cpu_affinity;
+pub mod foreign_memory;
 pub mod inprocess;
 mod keyed_mac;
 pub mod landing;
+mod memory_span;
 pub mod metrics;
 pub mod peer;
 pub mod rails;

@@ -42,8 +42,8 @@ pub use transport_ways::{RAILS_MAX, ShmWay, TransportWays, WaysError, WaysProvid
 use crate::landing::Landing;
 use crate::settings::PeerSettings;
 use crate::transport::{
-    OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
-    UnreachableCause,
+    LandingUse, OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError,
+    TransportKind, UnreachableCause,
 };
 use connect_attempt::ConnectAttempt;
 use connecting_call::ConnectingCall;
@@ -158,11 +158,11 @@ impl TransportPeer {
     }
 
     /// Starts a call like [`TransportPeer::start_call`], for callers that lend memory only where it
-    /// is needed. `request` is told whether the chosen connection wants a landing. A separate
+    /// is needed. `request` is told what the chosen connection does with a landing. A separate
     /// question could be answered about another connection than the one used.
     pub fn call_with<E>(
         &self,
-        request: impl FnOnce(bool) -> Result<(Bytes, Option<Landing>), E>,
+        request: impl FnOnce(LandingUse) -> Result<(Bytes, Option<Landing>), E>,
     ) -> Result<OutgoingCall, E> {
         let connection = match &self.local {
             Some(connection) => connection.clone(),
@@ -171,7 +171,7 @@ impl TransportPeer {
                 ConnectionChoice::Wait(attempt) => {
                     // The attempt's outcome is still open. A connection that needs no landing
                     // ignores it.
-                    let request = Some(request(true)?);
+                    let request = Some(request(LandingUse::Partly)?);
                     return Ok(OutgoingCall::new(Box::new(ConnectingCall::Waiting {
                         attempt,
                         request,
@@ -182,7 +182,7 @@ impl TransportPeer {
                 }
             },
         };
-        let (message, landing) = request(connection.wants_landing())?;
+        let (message, landing) = request(connection.landing_use())?;
         Ok(connection.start_call(message, landing).with_connection(connection))
     }
 

@@ -33,6 +33,10 @@ pub struct TcpSettings {
     /// A peer that has not acknowledged a cancel for this long loses its connection.
     #[setting(default = "10s", range = "100ms"..="5m")]
     pub cancel_ack_deadline: TimePeriod,
+    /// The same where its data lands in memory that a process has lent (`gateway.lending`): that
+    /// process's read waits for it. The smaller of both holds.
+    #[setting(default = "2s", range = "100ms"..="5m")]
+    pub lending_cancel_ack_deadline: TimePeriod,
     /// Idle time before the first keep-alive probe.
     #[setting(default = "15s", range = "1s"..="1h")]
     pub keepalive_idle: TimePeriod,

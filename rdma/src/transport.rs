@@ -252,12 +252,30 @@ impl CallLoad {
     }
 }
 
+/// What a connection does with the landing of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LandingUse {
+    /// Nothing: the owner's memory is handed over.
+    Unused,
+    /// Parts that are not handed over are received there.
+    Partly,
+    /// All data of a reply is received there. Only such a landing may lie in memory of another
+    /// process: who copies parts there would wait for other parts that only it could take.
+    Wholly,
+}
+
+impl LandingUse {
+    /// Returns whether a call needs one.
+    pub fn wants_landing(self) -> bool {
+        self != Self::Unused
+    }
+}
+
 /// An established, authenticated connection (or bundle of them) to one peer.
 pub trait PeerConnection: Send + Sync {
     fn transport_kind(&self) -> TransportKind;
-    /// Returns true if replies come into a lent landing. `false` means that the owner's memory is
-    /// handed over and no landing is needed.
-    fn wants_landing(&self) -> bool;
+    /// Returns what becomes of the landings of calls.
+    fn landing_use(&self) -> LandingUse;
     /// Starts a call. `message` is at most the configured frame bound. The call itself waits for a
     /// credit; this function never does.
     fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall;

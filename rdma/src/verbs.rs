@@ -11,6 +11,7 @@ mod chunk;
 mod chunk_sender;
 mod chunk_slots;
 mod completion_vectors;
+mod foreign_regions;
 mod message_events;
 mod pinned_runtime;
 mod pinning_turn;
@@ -43,6 +44,7 @@ mod write_plan;
 
 use std::io;
 
+pub(crate) use foreign_regions::ForeignRegions;
 pub use pinned_runtime::{PinnedRuntime, RailDriver};
 pub use rail::RailIdentity;
 pub use rail_connector::VerbsTransport;

@@ -28,8 +28,10 @@ use crate::trust::{NAME_MARK, TestIssuer, TrustFiles};
 /// write shows in every history.
 pub(crate) const EAGER_LEASES: &str = "length = \"2s\"\nreads_min = 2\nquiet_for = \"0s\"\n";
 
-pub(crate) const ACCESS_KEY: &str = "VERBS3TESTS";
-pub(crate) const SECRET_KEY: &str = "verbs3-tests-secret-key";
+/// The tests' own key, which may do everything.
+pub const ACCESS_KEY: &str = "VERBS3TESTS";
+/// Its secret.
+pub const SECRET_KEY: &str = "verbs3-tests-secret-key";
 pub(crate) const CLUSTER_SECRET: &str = "a secret of at least sixteen characters";
 /// A gateway as tests see it.
 #[derive(Clone)]

@@ -23,6 +23,6 @@ pub mod spread_cluster;
 pub mod starved;
 pub mod trust;
 
-pub use cluster::{Cluster, Gateway, free_address, s3_client};
+pub use cluster::{ACCESS_KEY, Cluster, Gateway, SECRET_KEY, free_address, s3_client};
 pub use cluster_builder::{ClusterBuilder, PATIENT_TIER, Section};
 pub use process::built_binary;

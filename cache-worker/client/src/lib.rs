@@ -27,7 +27,7 @@ pub use reading::open_request::OpenRequest;
 pub use reading::open_silence::OpenSilence;
 pub use reading::opened_object::{OpenOutcome, OpenedObject};
 pub use reading::span_read::SpanRead;
-pub use reading::span_request::{SpanItem, SpanRequest};
+pub use reading::span_request::{ObjectBytesPlace, SpanItem, SpanRequest};
 pub use settings::{NeighbourSettings, TierSettings};
 pub use tier::{CacheTierClient, TierError};
 pub use upkeep::block_tending::{InvalidObjects, TendError, TendFailure};

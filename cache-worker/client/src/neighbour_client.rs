@@ -168,12 +168,12 @@ impl NeighbourClient {
             from: ReadSource::Held,
         };
         let message = WorkerRequest::Read(read).with_trace(None).encode();
-        let call = worker.peer.call_with(|wants_landing| {
+        let call = worker.peer.call_with(|landing_use| {
             let lease = || {
                 let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
                 Landing::allocate_segments(&self.arena, &cuts).ok_or(NeighbourError::Busy)
             };
-            Ok::<_, NeighbourError>((message, wants_landing.then(lease).transpose()?))
+            Ok::<_, NeighbourError>((message, landing_use.wants_landing().then(lease).transpose()?))
         })?;
         let deadline = Instant::now() + self.settings.deadline.0;
         let silence_max = self.settings.silence_max.0;

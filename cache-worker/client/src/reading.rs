@@ -14,6 +14,7 @@ pub(crate) mod head_list;
 pub(crate) mod lease_table;
 pub(crate) mod leased_open;
 pub(crate) mod map_agreement;
+pub(crate) mod object_landing;
 pub(crate) mod open;
 pub(crate) mod open_patience;
 pub(crate) mod open_request;

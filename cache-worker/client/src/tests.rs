@@ -6,6 +6,7 @@ mod following;
 mod holding;
 mod leasing;
 mod opening;
+mod placing;
 mod reading;
 mod relaying;
 mod spreading;
@@ -15,6 +16,7 @@ mod writing;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -108,6 +110,14 @@ impl TestWorker {
 
     fn asked(&self) -> Vec<WorkerRequest> {
         self.asked.lock().clone()
+    }
+
+    /// Waits for a connection. The first call would not know what its landing is for.
+    async fn connect(&self) {
+        while !self.peer.is_connected() {
+            let _ = self.peer.call_with(|_| Err::<_, ()>(()));
+            tokio::task::yield_now().await;
+        }
     }
 }
 

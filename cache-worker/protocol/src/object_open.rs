@@ -51,6 +51,15 @@ pub enum ByteRange {
 }
 
 impl ByteRange {
+    /// Returns the first byte. `None`: it depends on the object's length.
+    pub fn first_byte(self) -> Option<u64> {
+        match self {
+            Self::All => Some(0),
+            Self::From { first, .. } => Some(first),
+            Self::Suffix { .. } => None,
+        }
+    }
+
     /// Resolves the range for an object's length. `None`: not satisfiable (416).
     pub fn resolve_range(self, object_bytes: u64) -> Option<std::ops::Range<u64>> {
         match self {

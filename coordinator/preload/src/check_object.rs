@@ -147,6 +147,7 @@ impl PreloadRun<'_> {
             silence: None,
             trace: None,
             tenant: None,
+            place: None,
         };
         let mut tries = self.begin_retries();
         loop {
@@ -207,6 +208,7 @@ impl PreloadRun<'_> {
                 request_range: 0..0,
                 trace: None,
                 tenant: None,
+                place: None,
             });
             let reason = loop {
                 match read.next().await {

@@ -15,10 +15,10 @@ use crate::session_rings::LentTicket;
 const LIST_STATUS: u16 = 200;
 
 /// Lands answers where a submission wants them.
-struct HeadListLanding<'a, P> {
+struct HeadListLanding<'a> {
     detail: HeadDetail,
     submission: &'a LentSubmission,
-    ticket: &'a LentTicket<P>,
+    ticket: &'a LentTicket,
     /// Length of all answers so far. Those beyond the landing are counted alone.
     bytes: u64,
     count: usize,
@@ -30,7 +30,7 @@ pub(crate) async fn land_head_list<G: LendingGuest>(
     guest: &G,
     list: LentHeadList,
     submission: &LentSubmission,
-    ticket: &LentTicket<G::MemoryPlace>,
+    ticket: &LentTicket,
 ) -> Result<LentCompletion, LentOutcome> {
     let (detail, count) = (list.detail, list.keys.len());
     let mut landing =
@@ -39,7 +39,7 @@ pub(crate) async fn land_head_list<G: LendingGuest>(
     landing.complete_list(count)
 }
 
-impl<P> HeadListLanding<'_, P> {
+impl HeadListLanding<'_> {
     fn land_head<B>(&mut self, index: usize, answer: Response<B>) -> Result<(), LentOutcome> {
         // A HEAD has no body. Dropping it ends the request.
         let (parts, _) = answer.into_parts();
@@ -62,7 +62,7 @@ impl<P> HeadListLanding<'_, P> {
         if self.bytes > self.submission.body_bytes_max {
             return Ok(());
         }
-        let memory = &self.ticket.rings.memory;
+        let memory = self.ticket.rings.mapping();
         let landed = place.map(|place| memory.write_bytes(place, &listed));
         landed.and_then(Result::ok).ok_or(LentOutcome::Failed)
     }
@@ -76,7 +76,7 @@ impl<P> HeadListLanding<'_, P> {
             .filter(|head| head.len() <= self.submission.head_bytes_max as usize)
             .ok_or(LentOutcome::HeadTooLong)?;
         let rings = &self.ticket.rings;
-        let written = rings.memory.write_bytes(self.submission.head_offset, &head);
+        let written = rings.mapping().write_bytes(self.submission.head_offset, &head);
         written.map_err(|_| LentOutcome::Failed)?;
         if self.count != count {
             return Err(LentOutcome::Failed);
@@ -94,7 +94,7 @@ impl<P> HeadListLanding<'_, P> {
     }
 }
 
-impl<B: Body, P: Send + Sync> HeadListSink<B> for HeadListLanding<'_, P> {
+impl<B: Body> HeadListSink<B> for HeadListLanding<'_> {
     fn take_head(&mut self, index: usize, answer: Response<B>) {
         if self.failure.is_none() {
             self.failure = self.land_head(index, answer).err();

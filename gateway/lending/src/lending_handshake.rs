@@ -7,20 +7,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use verbs3_doors::WaitingGuest;
 use verbs3_lending_protocol::{
-    CLAIM_BYTES_MAX, IdentityClaim, LendingHello, LendingRefusal, LendingVerdict, LentMapping,
-    RingLayout,
+    CLAIM_BYTES_MAX, IdentityClaim, LendingHello, LendingRefusal, LendingVerdict, RingLayout,
 };
 
 use crate::lending_host::{LendingGuest, LendingHost};
 use crate::lent_memory::{judge_memory, map_memory};
 use crate::memory_offer::receive_offer;
+use crate::session_memory::SessionMemory;
 
 /// A client with its memory.
 pub(crate) struct LendingClient<G: LendingGuest> {
     pub(crate) guest: G,
-    pub(crate) memory: LentMapping,
+    pub(crate) memory: SessionMemory,
     pub(crate) layout: RingLayout,
-    pub(crate) place: G::MemoryPlace,
 }
 
 /// Reason why there is no client.
@@ -108,7 +107,9 @@ pub(crate) async fn take_memory<G: LendingGuest>(
     // All goes along: a client can make the kernel keep the thread, and counts until it is free.
     let mapping = move || {
         let _turn = turn;
-        map_memory(&file, bytes).map(|memory| LendingClient { guest, memory, layout, place })
+        let mapping = map_memory(&file, bytes)?;
+        let memory = SessionMemory::new(mapping, place).map_err(|_| LendingRefusal::Pages)?;
+        Ok(LendingClient { guest, memory, layout })
     };
     let mapped = tokio::task::spawn_blocking(mapping).await;
     match mapped.unwrap_or(Err(LendingRefusal::Pages)) {

@@ -1,6 +1,8 @@
 //! Declares what the server needs to be told: who a client is, whether it may still read, how much
 //! it may lend, and what the answer to a request is.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Response;
 use http_body::Body;
@@ -8,6 +10,7 @@ use verbs3_doors::WaitingGuest;
 use verbs3_lending_protocol::{
     IdentityClaim, LendingRefusal, LentHeadList, LentReadRequest, LentWriteRequest,
 };
+use verbs3_rdma::foreign_memory::BodyPlace;
 
 use crate::lent_source::LentSource;
 
@@ -53,10 +56,12 @@ pub trait LendingGuest: Send + Sync + 'static {
     /// are taken, and every second.
     fn is_welcome(&self) -> bool;
 
-    /// Answers one read. Never fails: a refusal is an answer.
+    /// Answers one read. Never fails: a refusal is an answer. `place`: where its body lies in the end;
+    /// pieces that are there already need no copy.
     fn answer_read(
         &self,
         request: LentReadRequest,
+        place: Option<Arc<BodyPlace>>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
     /// Answers one write of the bytes of `source`. Never fails: a refusal is an answer. Dropping the

@@ -31,6 +31,8 @@ pub struct LendingMetrics {
     pub(crate) reads: MetricFamily<LandingEnd, IntCounter>,
     /// Bytes of bodies that were copied into lent memory.
     pub(crate) bytes_landed: IntCounter,
+    /// Bytes of bodies that were received straight into lent memory, without a copy by the gateway.
+    pub(crate) bytes_placed: IntCounter,
     /// Bytes of bodies of writes that were copied out of lent memory.
     pub(crate) bytes_taken: IntCounter,
     /// Clients that were refused, by reason.

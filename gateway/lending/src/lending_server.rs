@@ -101,7 +101,7 @@ impl<H: LendingHost> LendingServer<H> {
         let (uid, pid) =
             stream.peer_cred().map_or((None, None), |peer| (Some(peer.uid()), peer.pid()));
         let Some(client) = self.shake_hands(&mut stream, stranger).await else { return };
-        let bytes = client.memory.mapped_bytes();
+        let bytes = client.memory.mapping.mapped_bytes();
         info!(uid, pid, bytes, "a process lends memory");
         let reads_max = self.limits.reads_in_flight_max;
         let metrics = self.metrics.clone();

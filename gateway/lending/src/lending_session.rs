@@ -42,7 +42,7 @@ impl From<BrokenRings> for SessionEnd {
 /// One client's rings, and its reads.
 struct LendingSession<G: LendingGuest> {
     guest: Arc<G>,
-    rings: Arc<SessionRings<G::MemoryPlace>>,
+    rings: Arc<SessionRings>,
     taker: SubmissionTaker,
     stream: Arc<UnixStream>,
     /// Reads under way. They end with the session.
@@ -57,9 +57,9 @@ pub(crate) async fn serve_client<G: LendingGuest>(
     metrics: LendingMetrics,
     stop: &LendingStop,
 ) {
-    let LendingClient { guest, memory, layout, place } = client;
+    let LendingClient { guest, memory, layout } = client;
     let stream = Arc::new(stream);
-    let rings = SessionRings::new(memory, layout, place, stream.clone(), metrics.clone());
+    let rings = SessionRings::new(memory, layout, stream.clone(), metrics.clone());
     let mut session = LendingSession {
         guest: Arc::new(guest),
         rings,

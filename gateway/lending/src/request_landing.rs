@@ -1,15 +1,19 @@
 //! Takes one request from its submission to its completion: copies it out, has the host answer it,
 //! and lands head and body. The completion is the last thing that is written.
 
+use std::time::Duration;
+
 use bytes::Buf as _;
 use http::{Method, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::BodyExt as _;
-use tracing::debug;
+use tokio::time::timeout;
+use tracing::{debug, error};
 use verbs3_lending_protocol::{
     AnswerHead, LentCompletion, LentOutcome, LentReadMethod, LentReadRequest, LentRequest,
     LentSubmission, LentWriteRequest, REQUEST_BYTES_MAX,
 };
+use verbs3_rdma::foreign_memory::{BodyPlace, PiecePosition};
 
 use crate::head_list_landing::land_head_list;
 use crate::lending_host::LendingGuest;
@@ -20,14 +24,14 @@ use crate::session_rings::LentTicket;
 pub(crate) async fn land_request<G: LendingGuest>(
     guest: &G,
     submission: LentSubmission,
-    ticket: LentTicket<G::MemoryPlace>,
+    mut ticket: LentTicket,
 ) {
     let Some(request) = copy_request(&submission, &ticket) else {
         ticket.settle_without(LentOutcome::Malformed);
         return;
     };
     let landed = match request {
-        LentRequest::Read(read) => land_read(guest, read, &submission, &ticket).await,
+        LentRequest::Read(read) => land_read(guest, read, &submission, &mut ticket).await,
         LentRequest::HeadList(list) => land_head_list(guest, list, &submission, &ticket).await,
         LentRequest::Write(write) => land_write(guest, write, &submission, &ticket).await,
     };
@@ -41,14 +45,19 @@ async fn land_read<G: LendingGuest>(
     guest: &G,
     request: LentReadRequest,
     submission: &LentSubmission,
-    ticket: &LentTicket<G::MemoryPlace>,
+    ticket: &mut LentTicket,
 ) -> Result<LentCompletion, LentOutcome> {
     let method = match request.method {
         LentReadMethod::Get => Method::GET,
         LentReadMethod::Head => Method::HEAD,
     };
-    let answer = guest.answer_read(request).await;
-    land_answer(answer, &method, submission, ticket).await
+    let place = ticket.place_body(submission.body_offset, submission.body_bytes_max);
+    let answer = guest.answer_read(request, place.clone()).await;
+    let landed = land_answer(answer, &method, submission, ticket, place.as_deref()).await;
+    if let Some(place) = place {
+        place.close_place().await;
+    }
+    landed
 }
 
 /// Answers one write. Its body is closed before the answer is told: the bytes are the client's again
@@ -57,20 +66,20 @@ async fn land_write<G: LendingGuest>(
     guest: &G,
     request: LentWriteRequest,
     submission: &LentSubmission,
-    ticket: &LentTicket<G::MemoryPlace>,
+    ticket: &LentTicket,
 ) -> Result<LentCompletion, LentOutcome> {
     let (offset, bytes) = (submission.source_offset, submission.source_bytes);
     let taken = ticket.rings.metrics.bytes_taken.clone();
     let (source, lease) = LentSource::open_source(ticket.rings.clone(), offset, bytes, taken);
     let answer = guest.answer_write(request, source).await;
     drop(lease);
-    land_answer(answer, &Method::PUT, submission, ticket).await
+    land_answer(answer, &Method::PUT, submission, ticket, None).await
 }
 
-/// Copies the request out, and checks where its body lies and where its answer is to go. `None`: something is not in the
-/// memory, or no request.
-fn copy_request<P>(submission: &LentSubmission, ticket: &LentTicket<P>) -> Option<LentRequest> {
-    let memory = &ticket.rings.memory;
+/// Copies the request out, and checks where its body lies and where its answer is to go. `None`:
+/// something is not in the memory, or no request.
+fn copy_request(submission: &LentSubmission, ticket: &LentTicket) -> Option<LentRequest> {
+    let memory = ticket.rings.mapping();
     if submission.request_bytes > REQUEST_BYTES_MAX {
         return None;
     }
@@ -81,11 +90,14 @@ fn copy_request<P>(submission: &LentSubmission, ticket: &LentTicket<P>) -> Optio
     LentRequest::decode_request(&bytes.ok()?).ok()
 }
 
-async fn land_answer<B, P>(
+/// Writes head and body of an answer where the client has room for them. Pieces of the body that
+/// were received in its `place` stay there.
+async fn land_answer<B>(
     answer: Response<B>,
     method: &Method,
     submission: &LentSubmission,
-    ticket: &LentTicket<P>,
+    ticket: &LentTicket,
+    place: Option<&BodyPlace>,
 ) -> Result<LentCompletion, LentOutcome>
 where
     B: Body<Data = bytes::Bytes> + Unpin,
@@ -103,7 +115,7 @@ where
     let head = AnswerHead::encode_head(parts.status.as_u16(), pairs)
         .filter(|head| head.len() <= submission.head_bytes_max as usize)
         .ok_or(LentOutcome::HeadTooLong)?;
-    let memory = &ticket.rings.memory;
+    let memory = ticket.rings.mapping();
     memory.write_bytes(submission.head_offset, &head).map_err(|_| LentOutcome::Failed)?;
     let mut completion = LentCompletion {
         token: ticket.read_token(),
@@ -116,6 +128,7 @@ where
         completion.outcome = LentOutcome::BodyTooLong;
         return Ok(completion);
     }
+    let mut copied = 0;
     while has_body && let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             debug!("a body that lands in lent memory is cut");
@@ -126,27 +139,55 @@ where
             let piece = data.split_to(data.len().min(COPY_BYTES_MAX));
             let landed = completion.body_bytes;
             let end = landed.checked_add(piece.len() as u64);
-            if end.is_none_or(|end| end > submission.body_bytes_max) {
+            let Some(end) = end.filter(|&end| end <= submission.body_bytes_max) else {
                 completion.outcome = LentOutcome::BodyTooLong;
                 completion.body_bytes = 0;
                 return Ok(completion);
+            };
+            if !lies_in_place(place, landed, &piece)? {
+                if let Some(place) = place {
+                    // A landing that came to nothing may still be written to.
+                    let freed = timeout(PLACE_WAIT_MAX, place.await_free(landed..end)).await;
+                    freed.map_err(|_| LentOutcome::BodyCut)?;
+                }
+                let at = submission.body_offset.checked_add(landed).ok_or(LentOutcome::Failed)?;
+                memory.write_bytes(at, &piece).map_err(|_| LentOutcome::Failed)?;
+                copied += piece.len() as u64;
+                if data.has_remaining() {
+                    // Others have their turn on this thread.
+                    tokio::task::yield_now().await;
+                }
             }
-            let place = submission.body_offset.checked_add(landed).ok_or(LentOutcome::Failed)?;
-            memory.write_bytes(place, &piece).map_err(|_| LentOutcome::Failed)?;
-            completion.body_bytes += piece.len() as u64;
-            if data.has_remaining() {
-                // Others have their turn on this thread.
-                tokio::task::yield_now().await;
+            if let Some(place) = place {
+                place.note_landed(end);
             }
+            completion.body_bytes = end;
         }
     }
     if content_bytes.is_some_and(|bytes| bytes != completion.body_bytes) {
         return Err(LentOutcome::BodyCut);
     }
     completion.content_bytes = completion.body_bytes;
-    ticket.rings.metrics.bytes_landed.inc_by(completion.body_bytes);
+    ticket.rings.metrics.bytes_landed.inc_by(copied);
+    ticket.rings.metrics.bytes_placed.inc_by(completion.body_bytes - copied);
     Ok(completion)
 }
+
+/// Returns whether a piece, which begins at byte `at` of the body, was received where it belongs.
+fn lies_in_place(place: Option<&BodyPlace>, at: u64, piece: &[u8]) -> Result<bool, LentOutcome> {
+    match place.map(|place| place.locate_piece(at, piece)) {
+        Some(PiecePosition::InPlace) => Ok(true),
+        Some(PiecePosition::Elsewhere) | None => Ok(false),
+        Some(PiecePosition::Astray) => {
+            error!(at, bytes = piece.len(), "a piece was received in the wrong place");
+            Err(LentOutcome::Failed)
+        }
+    }
+}
+
+/// Longest wait for a landing that came to nothing. Its call is cancelled by then, and its connection
+/// cut. The client then tries again elsewhere.
+const PLACE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Most bytes that are copied at once: some 100 µs of a core.
 const COPY_BYTES_MAX: usize = 1 << 20;

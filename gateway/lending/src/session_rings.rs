@@ -11,9 +11,11 @@ use verbs3_lending_protocol::{
     OutsideMemory, RingLayout,
 };
 use verbs3_metrics::GaugeGuard;
+use verbs3_rdma::foreign_memory::BodyPlace;
 
 use crate::lending_metrics::LendingMetrics;
 use crate::lent_source::SourceMemory;
+use crate::session_memory::SessionMemory;
 
 /// The rings say what can't be. The connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,16 +29,14 @@ impl From<OutsideMemory> for BrokenRings {
 }
 
 /// What all reads of a client share.
-pub(crate) struct SessionRings<P> {
-    pub(crate) memory: LentMapping,
+pub(crate) struct SessionRings {
+    pub(crate) memory: SessionMemory,
     pub(crate) metrics: LendingMetrics,
     layout: RingLayout,
     stream: Arc<UnixStream>,
     /// How many completions were written. Locked for one entry at a time.
     completed: Mutex<u32>,
     in_flight: AtomicU32,
-    /// Given back when the memory is unmapped.
-    _place: P,
 }
 
 /// Takes submissions in their order.
@@ -48,31 +48,32 @@ pub(crate) struct SubmissionTaker {
 }
 
 /// A request under way. It is settled once, whatever happens to its task.
-pub(crate) struct LentTicket<P> {
-    pub(crate) rings: Arc<SessionRings<P>>,
+pub(crate) struct LentTicket {
+    pub(crate) rings: Arc<SessionRings>,
     token: u64,
+    /// Where its body is received. It is over before the client is told anything.
+    place: Option<Arc<BodyPlace>>,
     is_settled: bool,
     _shown: GaugeGuard,
 }
 
 /// How many submissions may be taken.
-pub(crate) struct TakenSubmissions<P> {
-    pub(crate) reads: Vec<(LentSubmission, LentTicket<P>)>,
+pub(crate) struct TakenSubmissions {
+    pub(crate) reads: Vec<(LentSubmission, LentTicket)>,
     /// More are there than may be in flight.
     pub(crate) is_saturated: bool,
 }
 
-impl<P: Send + Sync + 'static> SourceMemory for SessionRings<P> {
+impl SourceMemory for SessionRings {
     fn lent_mapping(&self) -> &LentMapping {
-        &self.memory
+        &self.memory.mapping
     }
 }
 
-impl<P> SessionRings<P> {
+impl SessionRings {
     pub(crate) fn new(
-        memory: LentMapping,
+        memory: SessionMemory,
         layout: RingLayout,
-        place: P,
         stream: Arc<UnixStream>,
         metrics: LendingMetrics,
     ) -> Arc<Self> {
@@ -83,13 +84,17 @@ impl<P> SessionRings<P> {
             stream,
             completed: Mutex::new(0),
             in_flight: AtomicU32::new(0),
-            _place: place,
         })
+    }
+
+    /// Returns the memory, to copy in and out.
+    pub(crate) fn mapping(&self) -> &LentMapping {
+        &self.memory.mapping
     }
 
     /// Says that the gateway waits for a byte, or no longer does.
     pub(crate) fn mark_sleeping(&self, sleeps: bool) -> Result<(), BrokenRings> {
-        self.memory.swap_flag(self.layout.gateway_sleeps_flag(), sleeps.into())?;
+        self.mapping().swap_flag(self.layout.gateway_sleeps_flag(), sleeps.into())?;
         Ok(())
     }
 
@@ -99,11 +104,11 @@ impl<P> SessionRings<P> {
         {
             let mut completed = self.completed.lock();
             let place = self.layout.completion_offset(*completed);
-            self.memory.write_bytes(place, &completion.encode_completion())?;
+            self.mapping().write_bytes(place, &completion.encode_completion())?;
             *completed = completed.wrapping_add(1);
-            self.memory.store_cursor(self.layout.completed_cursor(), *completed)?;
+            self.mapping().store_cursor(self.layout.completed_cursor(), *completed)?;
         }
-        if self.memory.swap_flag(self.layout.client_sleeps_flag(), 0)? != 0 {
+        if self.mapping().swap_flag(self.layout.client_sleeps_flag(), 0)? != 0 {
             let _ = self.stream.try_write(&[BELL_LOOK]);
         }
         Ok(())
@@ -117,11 +122,11 @@ impl SubmissionTaker {
 
     /// Takes what is there and may be in flight. A place for each completion is kept, so that
     /// nothing ever waits for the client to make room.
-    pub(crate) fn take_submissions<P>(
+    pub(crate) fn take_submissions(
         &mut self,
-        rings: &Arc<SessionRings<P>>,
-    ) -> Result<TakenSubmissions<P>, BrokenRings> {
-        let (memory, layout) = (&rings.memory, &rings.layout);
+        rings: &Arc<SessionRings>,
+    ) -> Result<TakenSubmissions, BrokenRings> {
+        let (memory, layout) = (rings.mapping(), &rings.layout);
         let entries = layout.ring_entries();
         let waiting = memory.load_cursor(layout.submitted_cursor())?.wrapping_sub(self.taken);
         if waiting > entries {
@@ -157,15 +162,16 @@ impl SubmissionTaker {
     }
 }
 
-impl<P> LentTicket<P> {
-    fn new(rings: Arc<SessionRings<P>>, token: u64) -> Self {
+impl LentTicket {
+    fn new(rings: Arc<SessionRings>, token: u64) -> Self {
         rings.in_flight.fetch_add(1, Ordering::AcqRel);
         let shown = GaugeGuard::add_to(&rings.metrics.reads_in_flight, 1);
-        Self { rings, token, is_settled: false, _shown: shown }
+        Self { rings, token, place: None, is_settled: false, _shown: shown }
     }
 
     /// Tells the client how the read ended. Nothing is written to its landing from here on.
     pub(crate) fn settle_read(mut self, completion: LentCompletion) {
+        self.place = None;
         self.settle(completion);
     }
 
@@ -173,6 +179,14 @@ impl<P> LentTicket<P> {
     pub(crate) fn settle_without(self, outcome: LentOutcome) {
         let completion = Self::empty_completion(self.token, outcome);
         self.settle_read(completion);
+    }
+
+    /// Makes the place of the read's body, in which it may be received. `None`: it is copied there.
+    pub(crate) fn place_body(&mut self, offset: u64, bytes: u64) -> Option<Arc<BodyPlace>> {
+        if !self.rings.layout.overlaps_range(offset, bytes) {
+            self.place = self.rings.memory.make_place(offset, bytes);
+        }
+        self.place.clone()
     }
 
     /// Returns the client's name of the read.
@@ -192,10 +206,16 @@ impl<P> LentTicket<P> {
     }
 }
 
-impl<P> Drop for LentTicket<P> {
+impl Drop for LentTicket {
     fn drop(&mut self) {
-        if !self.is_settled {
+        if self.is_settled {
+            // The client knows.
+        } else if self.place.as_ref().is_none_or(|place| place.end_claims()) {
             self.settle(Self::empty_completion(self.token, LentOutcome::Failed));
+        } else {
+            // Its request ended in the middle, and its place may still be written to. The client is
+            // told nothing, so that it does not use the place again.
+            self.rings.metrics.reads[LentOutcome::Failed.into()].inc();
         }
         self.rings.in_flight.fetch_sub(1, Ordering::AcqRel);
     }

@@ -31,6 +31,8 @@ use verbs3_lending_protocol::{
     IdentityClaim, LendingRefusal, LentHeadList, LentReadMethod, LentReadRequest, LentWriteRequest,
 };
 
+use verbs3_rdma::foreign_memory::BodyPlace;
+
 use crate::{
     HeadListSink, LendingGuest, LendingHost, LendingLimits, LendingListener, LendingMetrics,
     LendingServer, LendingSocketOptions, LendingStop, LentSource, SocketAccess,
@@ -117,7 +119,11 @@ impl LendingGuest for TestGuest {
     }
 
     /// `bytes/N`: N bytes. `cut/N`: one less than promised. `hang`: waits. `panic`: does.
-    async fn answer_read(&self, request: LentReadRequest) -> Response<TestBody> {
+    async fn answer_read(
+        &self,
+        request: LentReadRequest,
+        _place: Option<Arc<BodyPlace>>,
+    ) -> Response<TestBody> {
         let (kind, bytes) = request.key.split_once('/').unwrap_or((&request.key, "100"));
         let bytes: usize = bytes.parse().unwrap();
         let mut body = TestBody { left: bytes, promised: bytes, at: 0 };

@@ -9,6 +9,7 @@ use http::{Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt as _;
 use s3s::{Body, HttpError, HttpResponse, S3ErrorCode};
 use verbs3_lending::LentSource;
+use verbs3_rdma::foreign_memory::BodyPlace;
 
 use super::connection_peer::ConnectionPeer;
 use super::gateway_front::{GatewayFront, answer_of, code_of};
@@ -23,16 +24,20 @@ use crate::request_context::{RequestContext, RequestId};
 pub(crate) type LentRequestBody = Option<LentSource>;
 
 impl GatewayFront {
-    /// Answers a request of an identity that is in force now.
+    /// Answers a request of an identity that is in force now. `body_place`: where a read's body is to
+    /// land, if it can.
     pub async fn answer_lent_request(
         &self,
         mut request: Request<LentRequestBody>,
+        body_place: Option<Arc<BodyPlace>>,
         identity: Arc<AuthIdentity>,
         peer: &ConnectionPeer,
     ) -> Response<OutboundBody> {
         let visit = peer.caller.begin_request(Version::HTTP_11);
         let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
-        let cx = RequestContext::new(RequestId::generate(), Instant::now()).with_trace(trace);
+        let cx = RequestContext::new(RequestId::generate(), Instant::now())
+            .with_trace(trace)
+            .with_body_place(body_place);
         let exchange = self.begin_exchange(cx, peer.caller.clone());
         let mut ending = self.expect_ending(&exchange, &request, visit);
         request.extensions_mut().insert(exchange.clone());

@@ -13,6 +13,7 @@ use verbs3_lending::{HeadListSink, LendingGuest, LentSource};
 use verbs3_lending_protocol::{
     LentHeadList, LentPart, LentReadMethod, LentReadRequest, LentWriteRequest,
 };
+use verbs3_rdma::foreign_memory::BodyPlace;
 
 use crate::auth::{AuthIdentity, IdentityStore};
 use crate::http::{ConnectionPeer, GatewayFront, LentRequestBody, OutboundBody};
@@ -42,6 +43,8 @@ pub(super) struct GatewayLendingGuest {
     /// Turns of HEADs of lists that are asked for by themselves: as many as one client may have reads
     /// in flight.
     pub(super) singles: Semaphore,
+    /// Bytes of other hosts' workers are received straight into its memory.
+    pub(super) lands_directly: bool,
     pub(super) _place: TenantPlace,
 }
 
@@ -72,13 +75,18 @@ impl LendingGuest for GatewayLendingGuest {
         self.current_identity().is_some()
     }
 
-    async fn answer_read(&self, asked: LentReadRequest) -> Response<OutboundBody> {
+    async fn answer_read(
+        &self,
+        asked: LentReadRequest,
+        place: Option<Arc<BodyPlace>>,
+    ) -> Response<OutboundBody> {
         // Between the server's look and this one the key may have gone.
         let identity = self.current_identity();
         let (method, request) = build_read(&asked);
         match (identity, request) {
             (Some(identity), Some(request)) => {
-                self.front.answer_lent_request(request, identity, &self.peer).await
+                let place = place.filter(|_| self.lands_directly);
+                self.front.answer_lent_request(request, place, identity, &self.peer).await
             }
             (identity, _) => self.front.refuse_lent_request(method, identity.is_some(), &self.peer),
         }
@@ -91,7 +99,7 @@ impl LendingGuest for GatewayLendingGuest {
     ) -> Response<OutboundBody> {
         match (self.current_identity(), build_write(&asked, source)) {
             (Some(identity), Some(request)) => {
-                self.front.answer_lent_request(request, identity, &self.peer).await
+                self.front.answer_lent_request(request, None, identity, &self.peer).await
             }
             (identity, _) => {
                 self.front.refuse_lent_request(Method::PUT, identity.is_some(), &self.peer)
@@ -115,7 +123,7 @@ impl LendingGuest for GatewayLendingGuest {
             async move {
                 // Nobody closes it.
                 let _turn = self.singles.acquire().await;
-                (at, self.answer_read(head).await)
+                (at, self.answer_read(head, None).await)
             }
         };
         let mut answers =

@@ -28,6 +28,7 @@ pub(super) struct LendingIdentities {
     pub(super) socket_path: String,
     pub(super) clock_skew_max: Duration,
     pub(super) reads_in_flight_max: usize,
+    pub(super) lands_directly: bool,
     pub(super) clients: TenantPlaces,
     pub(super) memory: TenantPlaces,
     pub(super) mappings: TenantPlaces,
@@ -76,6 +77,7 @@ impl LendingHost for LendingIdentities {
             memory: self.memory.clone(),
             mappings: self.mappings.clone(),
             singles: Semaphore::new(self.reads_in_flight_max),
+            lands_directly: self.lands_directly,
             _place: place,
         })
     }

@@ -41,6 +41,10 @@ pub struct GatewayLendingSettings {
     /// `gateway.timeouts.turn_wait`. A process can keep one until it ends.
     #[setting(default = 12, range = 1..=256)]
     pub mappings_max: u32,
+    /// Whether bytes that a worker sends over tcp or verbs are received straight into lent memory.
+    /// Devices then register it: it is pinned, and counts against the gateway's locked memory.
+    #[setting(default = true)]
+    pub direct: bool,
     /// Reads and writes of one process under way; more wait in its own ring.
     #[setting(default = 256, range = 1..=4096)]
     pub reads_in_flight_max: u32,

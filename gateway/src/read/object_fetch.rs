@@ -17,8 +17,9 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::StatusCode;
 use tokio::time::Instant;
-use verbs3_client::{SpanRead, SpanRequest};
+use verbs3_client::{ObjectBytesPlace, SpanRead, SpanRequest};
 use verbs3_protocol::{BlockGeometry, BlockSpan, ContentVersion, ObjectKey};
+use verbs3_rdma::foreign_memory::BodyPlace;
 use verbs3_telemetry::{ActiveTraceSpan, clamp_number};
 use verbs3_ufs::{ReadObject, UfsError};
 
@@ -52,6 +53,8 @@ pub(super) struct ObjectFetch {
     window_max: usize,
     /// Bytes of readahead, because the reader goes on where others stopped.
     ahead_bytes_max: u32,
+    /// Where the client has the bytes land, where it has lent memory.
+    place: Option<ObjectBytesPlace>,
     ready: VecDeque<Bytes>,
     origin: Option<(ReadVerdict, BytesOrigin)>,
     /// True once the client has, or is about to get, the head of the answer. A failure can't be an
@@ -68,12 +71,17 @@ const WINDOW_MIN: usize = 2;
 
 impl ObjectFetch {
     /// Fetches bytes `range` of the object. `begun`: a read of its beginning that is under way.
+    /// `first_byte`: the first byte of the answer's body, which may be before the range.
     pub(super) fn new(
         subject: FetchSubject,
         range: Range<u64>,
         begun: Option<SpanRead>,
         ahead_bytes_max: u32,
+        first_byte: u64,
     ) -> Self {
+        let takes_body = |body: &&Arc<BodyPlace>| range.end - first_byte <= body.len_bytes();
+        let place = subject.cx.body_place().filter(takes_body).cloned();
+        let place = place.map(|body| ObjectBytesPlace { body, first_byte });
         let block_bytes = u64::from(subject.shared.block_geometry().block_bytes);
         let window_max = usize::try_from(subject.shared.settings.window.0 / block_bytes)
             .unwrap_or(usize::MAX)
@@ -86,6 +94,7 @@ impl ObjectFetch {
             window: WINDOW_MIN.min(window_max),
             window_max,
             ahead_bytes_max,
+            place,
             ready: VecDeque::new(),
             origin: None,
             answer_left: false,
@@ -96,6 +105,7 @@ impl ObjectFetch {
                 object_range(fetch.subject.shared.block_geometry(), &read.span_request().span);
             fetch.next = bytes.end;
             let trace_span = fetch.subject.begin_trace_span(&bytes);
+            let read = read.land_in(fetch.place.clone());
             fetch.flights.push_back(FetchFlight::new(bytes, read, trace_span, None));
         }
         fetch
@@ -232,6 +242,7 @@ impl ObjectFetch {
                 request_range: self.request_range.clone(),
                 trace: self.subject.cx.outgoing_trace(trace_span.as_deref()),
                 tenant: self.subject.cx.tenant().worker_tag(),
+                place: self.place.clone(),
             });
             if ahead && !read.start() {
                 if let Some(trace_span) = trace_span {
@@ -271,6 +282,8 @@ impl FetchSubject {
             request_range: request_range.clone(),
             trace,
             tenant: self.cx.tenant().worker_tag(),
+            // Its place was claimed before.
+            place: None,
         }))
     }
 

@@ -222,7 +222,7 @@ impl BenchRequester {
         whole: bool,
     ) -> Result<(), BenchError> {
         let from = self.next.fetch_add(1, Ordering::Relaxed);
-        let landing = if connection.wants_landing() {
+        let landing = if connection.landing_use().wants_landing() {
             Some(self.wait_for_landing(bytes).await?)
         } else {
             None

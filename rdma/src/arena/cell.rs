@@ -1,11 +1,11 @@
 //! Owns loaned ranges of the arena, and the two ways to fill one safely.
 //!
 //! *Append*: one [`CellWriter`] and many [`CellReader`]s share a cell; bytes below the watermark
-//! never change. *Split*: a [`CellSpan`] owns a range alone. It can be cut in two, filled in any
-//! order, and frozen into `Bytes`. A cell that is handed out again holds old bytes. Neither way
-//! shows a byte that was not written since.
+//! never change. *Split*: a [`MemorySpan`] owns a range alone. A cell that is handed out again holds
+//! old bytes. Neither way shows a byte that was not written since.
 
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use super::cell_pool::CellLocation;
 use super::{ExtentId, MappedArena};
+use crate::memory_span::{MemoryKeeper, MemorySpan};
 
 /// A loaned range; it goes back to the arena on drop.
 pub(super) struct ArenaLoan {
@@ -26,13 +27,15 @@ impl ArenaLoan {
         Self { arena, slot, asked }
     }
 
-    fn address_at(&self, offset: usize) -> *mut u8 {
+    fn address_at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.asked, "offset {offset} outside the cell");
         // SAFETY: a slot lies within the mapping, and `offset` within the slot: the result stays in
         // one allocation.
-        unsafe { self.arena.mapping.base_address().as_ptr().add(self.slot.offset + offset) }
+        unsafe { self.arena.mapping.base_address().add(self.slot.offset + offset) }
     }
 }
+
+impl MemoryKeeper for ArenaLoan {}
 
 impl Drop for ArenaLoan {
     fn drop(&mut self) {
@@ -73,9 +76,12 @@ impl ArenaCell {
     }
 
     /// Turns the cell into a range that is filled in any order.
-    pub(crate) fn into_span(self) -> CellSpan {
-        let range = 0..self.len();
-        CellSpan { loan: Arc::new(self.loan), range }
+    pub(crate) fn into_span(self) -> MemorySpan {
+        let bytes = self.len();
+        let start = self.loan.address_at(0);
+        // SAFETY: the cell is loaned, and owned by nobody else. Memory of the arena is initialised:
+        // zeroed by the kernel, or old bytes.
+        unsafe { MemorySpan::new(Arc::new(self.loan), start, bytes) }
     }
 }
 
@@ -121,7 +127,7 @@ impl CellWriter {
         // SAFETY: the range is loaned and initialised (zeroed by the kernel, or old bytes). Readers
         // stay below the watermark, this is the only writer, and `&mut self` is held as long as the
         // slice lives.
-        unsafe { std::slice::from_raw_parts_mut(start, bytes) }
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) }
     }
 
     /// Publishes the first `bytes` of the spare range. Readers may see them from now on, and nobody
@@ -183,70 +189,6 @@ impl AsRef<[u8]> for WrittenRange {
         let start = self.cell.loan.address_at(self.range.start);
         // SAFETY: `CellReader::pinned_bytes` saw the watermark (Acquire) at or above `range.end`,
         // and nobody writes below it. The loan keeps the range from being handed out again.
-        unsafe { std::slice::from_raw_parts(start, self.range.len()) }
-    }
-}
-
-/// A range of a cell that nobody else can see. The parts of a cut span are disjoint, so each is
-/// exclusive.
-pub(crate) struct CellSpan {
-    loan: Arc<ArenaLoan>,
-    range: Range<usize>,
-}
-
-impl CellSpan {
-    pub(crate) fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    pub(crate) fn start_address(&self) -> usize {
-        self.loan.address_at(self.range.start) as usize
-    }
-
-    /// Keeps the whole cell from being loaned again, and grants nothing else.
-    pub(crate) fn hold_cell(&self) -> CellHold {
-        CellHold { _loan: self.loan.clone() }
-    }
-
-    /// Cuts the first `bytes` off and returns them.
-    pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
-        assert!(bytes <= self.len(), "cut of {bytes} in {}", self.len());
-        let middle = self.range.start + bytes;
-        let first = self.range.start..middle;
-        self.range.start = middle;
-        Self { loan: self.loan.clone(), range: first }
-    }
-
-    /// Returns the range to the transport that fills it, and to nobody else. No one vouches for its
-    /// content.
-    pub(crate) fn as_mut(&mut self) -> &mut [u8] {
-        let start = self.loan.address_at(self.range.start);
-        // SAFETY: spans are made from an exclusively owned cell and only ever cut in disjoint
-        // parts, so this one is the only way to its range; the memory is loaned and initialised,
-        // and `&mut self` lasts as long as the slice.
-        unsafe { std::slice::from_raw_parts_mut(start, self.range.len()) }
-    }
-
-    /// Makes the range readable for ever. The caller has filled all of it, and its peer has vouched
-    /// for it.
-    pub(crate) fn freeze(self) -> Bytes {
-        Bytes::from_owner(FrozenCellSpan(self))
-    }
-}
-
-/// A hold that keeps a cell loaned after its spans are gone: a peer that was lent it may still
-/// write to it.
-pub(crate) struct CellHold {
-    _loan: Arc<ArenaLoan>,
-}
-
-struct FrozenCellSpan(CellSpan);
-
-impl AsRef<[u8]> for FrozenCellSpan {
-    fn as_ref(&self) -> &[u8] {
-        let start = self.0.loan.address_at(self.0.range.start);
-        // SAFETY: as in `CellSpan::as_mut`, and the span was consumed: nothing can write to the
-        // range any more.
-        unsafe { std::slice::from_raw_parts(start, self.0.range.len()) }
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.range.len()) }
     }
 }

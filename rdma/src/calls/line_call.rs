@@ -20,8 +20,8 @@ use super::{FrameHeader, FrameKind, FrameOutlet, OutgoingFrame, PendingCall};
 use crate::landing::Landing;
 use crate::peer::TransportWays;
 use crate::transport::{
-    CallDriver, CallEvent, CallLoad, CallRefusal, NoReplyCause, OutgoingCall, PeerConnection,
-    TransportError, TransportKind,
+    CallDriver, CallEvent, CallLoad, CallRefusal, LandingUse, NoReplyCause, OutgoingCall,
+    PeerConnection, TransportError, TransportKind,
 };
 
 /// A requester's handle on its line. The connection and its last call drop it; then the tasks end.
@@ -46,8 +46,11 @@ impl<O: FrameOutlet> PeerConnection for LineConnection<O> {
         O::KIND
     }
 
-    fn wants_landing(&self) -> bool {
-        true
+    fn landing_use(&self) -> LandingUse {
+        match O::KIND {
+            TransportKind::Shm => LandingUse::Partly,
+            TransportKind::Tcp | TransportKind::Verbs => LandingUse::Wholly,
+        }
     }
 
     fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {

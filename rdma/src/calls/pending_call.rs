@@ -5,6 +5,7 @@
 //! wants the call any more. Does not move bytes and sends nothing; a transport asks it what to do.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use prometheus::Histogram;
 use tokio::sync::oneshot;
 
 use super::call_credits::CreditPermit;
+use crate::foreign_memory::BodyPlace;
 use crate::landing::{Landing, LandingClaimError, LandingFill};
 use crate::metrics::{GaugeGuard, SettledOutcome, transport_metrics};
 use crate::transport::{CallEvent, CallRefusal, TransportError, TransportKind};
@@ -241,6 +243,11 @@ impl PendingCall {
             waker.wake();
         }
         tell
+    }
+
+    /// Returns the place in another process's memory that its landing lies in.
+    pub(crate) fn foreign_place(&self) -> Option<Arc<BodyPlace>> {
+        self.state.lock().landing.as_ref().and_then(Landing::foreign_place).cloned()
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

@@ -38,8 +38,8 @@ pub(super) async fn run_connection<O: FrameOutlet>(
             Ok(()) => line.lost_error(LossCause::ClosedHere),
             Err(error) => line.lost_error(error.into()),
         },
-        () = line.wait_for_overdue_cancel() => {
-            line.lost_error(LossCause::CancelOverdue(line.cancel_ack_deadline))
+        waited = line.wait_for_overdue_cancel() => {
+            line.lost_error(LossCause::CancelOverdue(waited))
         }
         () = hung_up.cancelled() => line.lost_error(LossCause::ClosedHere),
     };
@@ -60,16 +60,44 @@ pub(super) struct RequesterLine<O: FrameOutlet> {
     pub(super) peer: String,
     pub(super) message_bytes_max: u32,
     cancel_ack_deadline: Duration,
+    /// The same for a call that lends another process's memory, while its read waits for it.
+    lending_cancel_ack_deadline: Duration,
     pub(super) credits: Arc<CallCredits>,
     /// Count of frames received.
     pub(super) heard: AtomicU64,
     /// Set after `calls.broken`, for readers that need no reason.
     pub(super) is_broken: AtomicBool,
     pub(super) calls: Mutex<RequesterCallTable>,
-    /// Cancels that may lack an acknowledgement, oldest first, each with its deadline.
-    cancels: Mutex<VecDeque<(u64, Instant)>>,
+    /// Cancels that may lack an acknowledgement, each with its deadline, the next one first.
+    cancels: Mutex<VecDeque<UnheardCancel>>,
     cancelled: Notify,
 }
+
+/// A cancel that may lack its acknowledgement.
+#[derive(Clone, Copy)]
+struct UnheardCancel {
+    call: u64,
+    began: Instant,
+    /// When it is looked at.
+    until: Instant,
+    patience: Duration,
+}
+
+impl UnheardCancel {
+    fn new(call: u64, patience: Duration) -> Self {
+        let began = Instant::now();
+        Self { call, began, until: began + patience, patience }
+    }
+}
+
+/// Puts a cancel where its deadline belongs.
+fn watch_cancel(cancels: &mut VecDeque<UnheardCancel>, cancel: UnheardCancel) {
+    let at = cancels.partition_point(|other| other.until <= cancel.until);
+    cancels.insert(at, cancel);
+}
+
+/// A look this much after a deadline means that this thread was away, not that the peer is silent.
+const LATE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(super) struct RequesterCallTable {
@@ -91,6 +119,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
             peer,
             message_bytes_max: agreed.frame_bytes_max,
             cancel_ack_deadline: options.settings.cancel_ack_deadline.0,
+            lending_cancel_ack_deadline: options.settings.lending_cancel_ack_deadline.0,
             credits: CallCredits::new(agreed.calls_in_flight_max as usize),
             heard: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
@@ -233,29 +262,51 @@ impl<O: FrameOutlet> RequesterLine<O> {
             self.outlet.flush_frames();
             let mut cancels = self.cancels.lock();
             let calls = self.calls.lock();
-            while cancels.front().is_some_and(|(id, _)| !calls.open.contains_key(id)) {
+            while cancels.front().is_some_and(|next| !calls.open.contains_key(&next.call)) {
                 cancels.pop_front();
             }
             drop(calls);
-            cancels.push_back((id, Instant::now() + self.cancel_ack_deadline));
+            let is_foreign = pending.foreign_place().is_some();
+            let patience = if is_foreign {
+                self.lending_cancel_ack_deadline.min(self.cancel_ack_deadline)
+            } else {
+                self.cancel_ack_deadline
+            };
+            watch_cancel(&mut cancels, UnheardCancel::new(id, patience));
             drop(cancels);
             self.cancelled.notify_one();
         }
     }
 
-    /// Ends when a cancel has waited too long for its acknowledgement.
-    async fn wait_for_overdue_cancel(&self) {
+    /// Ends when a cancel has waited too long for its acknowledgement. Returns how long.
+    async fn wait_for_overdue_cancel(&self) -> Duration {
         loop {
-            let oldest = self.cancels.lock().front().copied();
-            let Some((call, until)) = oldest else {
+            let next = self.cancels.lock().front().copied();
+            let Some(cancel) = next else {
                 self.cancelled.notified().await;
                 continue;
             };
-            tokio::time::sleep_until(until).await;
-            if self.calls.lock().open.contains_key(&call) {
-                return;
+            tokio::select! {
+                () = tokio::time::sleep_until(cancel.until) => {}
+                // It may have to be answered sooner.
+                () = self.cancelled.notified() => continue,
             }
-            self.cancels.lock().retain(|(other, _)| *other != call);
+            let pending = self.calls.lock().open.get(&cancel.call).cloned();
+            let mut cancels = self.cancels.lock();
+            cancels.retain(|other| other.call != cancel.call);
+            let Some(pending) = pending else { continue };
+            let now = Instant::now();
+            // A thread that was away may not have read what came meanwhile.
+            let is_late = now > cancel.until + LATE;
+            let is_waited_for = pending.foreign_place().is_some_and(|place| place.is_waited_for());
+            if !is_late && is_waited_for {
+                return cancel.patience;
+            }
+            if !is_late && now - cancel.began >= self.cancel_ack_deadline {
+                return self.cancel_ack_deadline;
+            }
+            let until = now + cancel.patience.min(self.cancel_ack_deadline);
+            watch_cancel(&mut cancels, UnheardCancel { until, ..cancel });
         }
     }
 

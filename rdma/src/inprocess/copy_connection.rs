@@ -21,7 +21,7 @@ use crate::calls::PendingCall;
 use crate::landing::Landing;
 use crate::metrics::transport_metrics;
 use crate::transport::{
-    CallDriver, CallEvent, CallLoad, CallRefusal, CallService, IncomingCall, LossCause,
+    CallDriver, CallEvent, CallLoad, CallRefusal, CallService, IncomingCall, LandingUse, LossCause,
     OutgoingCall, PeerConnection, ReplyDriver, ReplyPart, ReplySender, TransportError,
     TransportKind, UnreachableCause,
 };
@@ -70,8 +70,8 @@ impl PeerConnection for CopyConnection {
         TransportKind::Tcp
     }
 
-    fn wants_landing(&self) -> bool {
-        true
+    fn landing_use(&self) -> LandingUse {
+        LandingUse::Wholly
     }
 
     fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {

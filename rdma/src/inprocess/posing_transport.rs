@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::landing::Landing;
 use crate::peer::TransportWays;
 use crate::transport::{
-    CallLoad, OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError,
+    CallLoad, LandingUse, OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError,
     TransportKind,
 };
 
@@ -44,8 +44,8 @@ impl PeerConnection for PosingConnection {
         self.kind
     }
 
-    fn wants_landing(&self) -> bool {
-        self.inner.wants_landing()
+    fn landing_use(&self) -> LandingUse {
+        self.inner.landing_use()
     }
 
     fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {

@@ -23,8 +23,8 @@ use crate::calls::{InProcessPull, PendingCall};
 use crate::landing::Landing;
 use crate::metrics::transport_metrics;
 use crate::transport::{
-    CallDriver, CallEvent, CallService, IncomingCall, NoReplyCause, OutgoingCall, PeerConnection,
-    ReplyDriver, ReplyPart, ReplySender, TransportError, TransportKind,
+    CallDriver, CallEvent, CallService, IncomingCall, LandingUse, NoReplyCause, OutgoingCall,
+    PeerConnection, ReplyDriver, ReplyPart, ReplySender, TransportError, TransportKind,
 };
 
 /// Parts that a handler may be ahead of its requester; each pins the owner's memory.
@@ -46,8 +46,8 @@ impl PeerConnection for ShareConnection {
         TransportKind::Shm
     }
 
-    fn wants_landing(&self) -> bool {
-        false
+    fn landing_use(&self) -> LandingUse {
+        LandingUse::Unused
     }
 
     fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {

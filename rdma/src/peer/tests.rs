@@ -8,6 +8,7 @@ mod threads;
 
 use super::*;
 use crate::metrics::PeerTrouble;
+use crate::transport::LandingUse;
 use crate::transport::TransportKind::{Shm, Tcp, Verbs};
 use peer_fixture::{PeerFixture, SECOND, settle};
 
@@ -187,8 +188,8 @@ async fn idle_connections_of_every_way_close_and_free_their_places() {
 #[tokio::test(start_paused = true)]
 async fn who_lends_memory_is_told_what_the_chosen_connection_needs() {
     let fixture = PeerFixture::new(0, true, PeerOptions::default());
-    let wants = || fixture.peer.call_with(Err::<_, bool>).err();
-    assert_eq!(wants(), Some(true), "nothing is chosen yet");
+    let wants = || fixture.peer.call_with(Err::<_, LandingUse>).err();
+    assert_eq!(wants(), Some(LandingUse::Partly), "nothing is chosen yet");
     fixture.ask().await.unwrap();
-    assert_eq!((fixture.peer.transport_kind(), wants()), (Some(Shm), Some(false)));
+    assert_eq!((fixture.peer.transport_kind(), wants()), (Some(Shm), Some(LandingUse::Unused)));
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::VerbsOptions;
 use super::completion_vectors::CompletionVectors;
+use super::foreign_regions::ForeignTable;
 use super::message_events::MessageEvents;
 use super::rail_regions::RailRegions;
 use super::receive_buffers::SharedRing;
@@ -75,6 +76,8 @@ pub(super) struct RailDevice {
     /// connection is left.
     pub(super) windows: Option<Arc<MemoryWindowPool>>,
     pub(super) regions: RailRegions,
+    /// What else is registered: memory of other processes of this host.
+    pub(super) foreign: ForeignTable,
     pub(super) usage: ArenaPurpose,
     /// Receive buffers of all connections, where the device has shared queues and the options allow
     /// them.
@@ -137,6 +140,7 @@ impl RailDevice {
             vectors,
             windows,
             regions,
+            foreign: ForeignTable::default(),
             usage,
             shared,
             is_near: near.is_empty() || near.shares_cpu_with(&process_cpus()),
@@ -150,6 +154,12 @@ impl RailDevice {
         !self.health.is_fatal()
             && id.device_context() == Some(self.domain.device_context())
             && id.device_port() == Some(self.domain.device_port())
+    }
+}
+
+impl Drop for RailDevice {
+    fn drop(&mut self) {
+        self.forget_foreign();
     }
 }
 

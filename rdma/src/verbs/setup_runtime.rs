@@ -55,6 +55,14 @@ pub(super) async fn run_blocking_aside<T: Send + 'static>(
     tasks.spawn_blocking_on(work, setup.handle()).await.map_err(io::Error::other)
 }
 
+/// Has `work` run as `run_blocking_aside` would, and waits for nothing.
+pub(super) fn spawn_blocking_aside(tasks: &TaskTracker, work: impl FnOnce() + Send + 'static) {
+    match &*SETUP {
+        Some(setup) => drop(tasks.spawn_blocking_on(work, setup.handle())),
+        None => work(),
+    }
+}
+
 /// Steps that wait at once, each on a thread. Those beyond wait for them, and may be given up.
 const WAITS_MAX: usize = 64;
 static WAITS: Semaphore = Semaphore::const_new(WAITS_MAX);

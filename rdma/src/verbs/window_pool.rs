@@ -10,10 +10,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 
-use super::rail_regions::RailRegions;
+use super::foreign_regions::LandingRegions;
 use super::sys::{MemoryWindow, ProtectionDomain, WorkOperation};
-use crate::arena::CellHold;
 use crate::calls::MemorySegment;
+use crate::memory_span::MemoryHold;
 use crate::metrics::{GaugeGuard, WindowState, rail_metrics};
 
 /// The memory windows of one rail.
@@ -58,7 +58,7 @@ impl MemoryWindowPool {
     /// place is not registered.
     pub(super) fn bind_windows(
         self: &Arc<Self>,
-        regions: &RailRegions,
+        regions: &LandingRegions<'_>,
         places: &[(usize, usize)],
     ) -> Option<(BoundWindows, Vec<WorkOperation>, Vec<MemorySegment>)> {
         let covering = |&(address, bytes): &(usize, usize)| regions.region_of(address, bytes);
@@ -119,5 +119,5 @@ impl BoundWindows {
 /// Memory that goes back when the windows over it are closed.
 pub(super) struct ClosingWindows {
     pub(super) bound: BoundWindows,
-    pub(super) held: Vec<CellHold>,
+    pub(super) held: Vec<MemoryHold>,
 }

@@ -10,9 +10,11 @@ use tokio_util::task::TaskTracker;
 
 use super::chunk::ChunkHeader;
 use super::chunk_sender::RIDE_BYTES_MAX;
+use super::foreign_regions::{LandingRegions, RegionSearch};
 use super::queue_pair_wire::QueuePairWire;
 use super::rail::ArenaPurpose;
 use super::session_seals::{DataSeal, SenderSeals, SessionSeals};
+use super::setup_runtime::spawn_blocking_aside;
 use crate::calls::{
     FrameBody, FrameHeader, FrameInlet, FrameOutlet, HEADER_BYTES, HandshakeChannel, HandshakeSide,
     InletError, MemorySegment, OutgoingFrame, QueuedBytesPermit, SEGMENT_BYTES, SessionKey,
@@ -31,6 +33,33 @@ pub(super) struct WireOutlet {
 impl WireOutlet {
     pub(super) fn new(wire: Arc<QueuePairWire>, tasks: &TaskTracker) -> Self {
         Self { wire, tasks: tasks.clone() }
+    }
+}
+
+impl WireOutlet {
+    /// Returns the registrations that a landing lies in. `None`: it lies in another process's memory,
+    /// which this rail has not registered, or may not open to a peer.
+    fn landing_regions(&self, landing: &Landing) -> Option<LandingRegions<'_>> {
+        let device = &self.wire.rail.device;
+        let arena = &device.regions;
+        let Some(place) = landing.foreign_place() else {
+            return Some(LandingRegions { arena, foreign: None });
+        };
+        // A tag is of bytes that nobody changes. Without windows, a key would open all of the other
+        // process's memory, its rings too, for as long as it is there.
+        if self.wire.tags_wanted || device.windows.is_none() {
+            return None;
+        }
+        let memory = place.foreign_memory();
+        match device.find_foreign(memory) {
+            RegionSearch::Found(region) => Some(LandingRegions { arena, foreign: Some(region) }),
+            RegionSearch::Missing => None,
+            RegionSearch::Wanted => {
+                let (device, memory) = (device.clone(), memory.clone());
+                spawn_blocking_aside(&self.tasks, move || device.register_foreign(&memory));
+                None
+            }
+        }
     }
 }
 
@@ -56,15 +85,17 @@ impl FrameOutlet for WireOutlet {
         {
             return Vec::new();
         }
+        // Memory that is not registered can't be described. The reply then travels in the stream.
+        let Some(regions) = self.landing_regions(landing) else { return Vec::new() };
         let places: Vec<_> = landing.lent_ranges().collect();
         if device.windows.is_some() {
-            return self.wire.open_windows(landing, &places);
+            return self.wire.open_windows(landing, &regions, &places);
         }
         let segment = |&(address, bytes): &(usize, usize)| {
-            let key = device.regions.region_of(address, bytes)?.rkey;
+            let key = regions.region_of(address, bytes)?.rkey;
             Some(MemorySegment { address: address as u64, bytes: bytes as u32, key })
         };
-        // Memory of another arena can't be described. All of the reply then travels in the stream.
+        // Nor can memory of another arena.
         let Some(segments) = places.iter().map(segment).collect::<Option<Vec<_>>>() else {
             return Vec::new();
         };

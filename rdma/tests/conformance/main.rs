@@ -21,6 +21,7 @@ mod tcp_threads;
 mod tls;
 mod transport_fixture;
 mod verbs_faults;
+mod verbs_lent_memory;
 
 /// Runs each case against each fixture.
 macro_rules! conformance {

@@ -10,7 +10,8 @@ use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::{PeerOptions, TransportPeer};
 use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{
-    CallService, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
+    CallService, LandingUse, PeerAddress, PeerConnection, PeerTransport, TransportError,
+    TransportKind,
 };
 
 use crate::transport_fixture::{
@@ -205,8 +206,8 @@ async fn a_local_peer_uses_its_connection_as_it_is() {
         echo(),
         InProcessMode::Share,
     ));
-    let wants = peer.call_with(Err::<_, bool>).err();
-    assert_eq!(wants, Some(false));
+    let wants = peer.call_with(Err::<_, LandingUse>).err();
+    assert_eq!(wants, Some(LandingUse::Unused));
     assert_eq!(peer.transport_kind(), Some(TransportKind::Shm));
     ask(&peer).await.unwrap();
 }

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use verbs3_rdma::foreign_memory::{BodyPlace, StandInMemory};
 use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
+use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::{CallEvent, TransportError};
+use verbs3_settings::TimePeriod;
 
 use crate::raw::{self, Kind, RawServer};
 use crate::transport_fixture::{
@@ -162,6 +165,62 @@ async fn tcp_a_cancel_that_is_never_acknowledged_costs_the_connection() {
         eventually("the landing is back", || arena.arena_usage().loaned_bytes == 0).await;
         let broken = connection.broken_reason().unwrap().to_string();
         assert!(broken.contains("no acknowledgement"), "{broken}");
+    })
+    .await;
+}
+
+/// A read whose client has lent memory can't be answered before, so it does not wait for as long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tcp_a_cancel_over_lent_memory_is_waited_for_less_long() {
+    within_deadline(async {
+        let (connection, mut server) = RawServer::pair_with(|settings| {
+            settings.cancel_ack_deadline = TimePeriod::from_seconds(3600);
+            settings.lending_cancel_ack_deadline = TimePeriod::from_seconds(3);
+        })
+        .await;
+        let arena = arena(1);
+        let patient = connection.start_call("".into(), landing(&arena, PAGE));
+        server.expect(Kind::Call).await;
+        drop(patient);
+        server.expect(Kind::Cancel).await;
+        let (memory, foreign) = StandInMemory::allocate(PAGE);
+        let body = BodyPlace::new(foreign, 0, PAGE as u64).unwrap();
+        let claimed = body.claim_range(0, PAGE as u64).unwrap();
+        let call = connection.start_call("".into(), Some(Landing::in_foreign_memory(claimed)));
+        let sent = server.expect(Kind::Call).await;
+        drop(call);
+        server.expect(Kind::Cancel).await;
+        assert!(!body.end_claims(), "the server may still write there");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(connection.broken_reason().is_none(), "nobody waits for it");
+        let part = raw::header(Kind::Part, sent.id).data(8);
+        server.send(&part, &[1; 8]).await;
+        body.close_place().await;
+        let broken = connection.broken_reason().unwrap().to_string();
+        assert!(broken.contains("no acknowledgement"), "{broken}");
+        assert_eq!(arena.arena_usage().loaned_bytes, 0);
+        // It was written before the place was closed.
+        assert_eq!(memory.copy_range(0..8), [1; 8]);
+    })
+    .await;
+}
+
+/// The same where the acknowledgement comes: nothing is cut.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tcp_an_acknowledged_cancel_frees_lent_memory() {
+    within_deadline(async {
+        let (connection, mut server) = RawServer::pair().await;
+        let (_, foreign) = StandInMemory::allocate(PAGE);
+        let body = BodyPlace::new(foreign, 0, PAGE as u64).unwrap();
+        let claimed = body.claim_range(0, PAGE as u64).unwrap();
+        let call = connection.start_call("".into(), Some(Landing::in_foreign_memory(claimed)));
+        let sent = server.expect(Kind::Call).await;
+        drop(call);
+        server.expect(Kind::Cancel).await;
+        assert!(!body.end_claims());
+        server.send(&raw::header(Kind::CancelAck, sent.id), &[]).await;
+        body.close_place().await;
+        assert!(connection.broken_reason().is_none());
     })
     .await;
 }

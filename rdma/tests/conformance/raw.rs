@@ -8,6 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use verbs3_rdma::settings::TcpSettings;
 use verbs3_rdma::tcp::{TcpOptions, TcpTransport};
 use verbs3_rdma::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError};
 use verbs3_settings::TimePeriod;
@@ -237,8 +238,15 @@ impl RawServer {
     }
 
     pub async fn pair_within(cancel_ack_deadline: Duration) -> (Arc<dyn PeerConnection>, RawEnd) {
+        Self::pair_with(|settings| settings.cancel_ack_deadline = TimePeriod(cancel_ack_deadline))
+            .await
+    }
+
+    pub async fn pair_with(
+        change: impl FnOnce(&mut TcpSettings),
+    ) -> (Arc<dyn PeerConnection>, RawEnd) {
         let mut options = options();
-        options.calls.settings.cancel_ack_deadline = TimePeriod(cancel_ack_deadline);
+        change(&mut options.calls.settings);
         let (connection, end) = Self::meet(options, VERSION, SECRET).await;
         (connection.unwrap(), end)
     }

@@ -253,6 +253,7 @@ impl TransportFixture {
     pub fn call(&self, message: impl Into<Bytes>, bytes: usize) -> OutgoingCall {
         let landing = self
             .connection
+            .landing_use()
             .wants_landing()
             .then(|| landing(&self.arena, bytes).expect("room for a landing"));
         self.connection.start_call(message.into(), landing)

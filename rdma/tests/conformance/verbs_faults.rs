@@ -26,13 +26,17 @@ use crate::transport_fixture::{
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
 
-async fn served(options: VerbsOptions, owner: Arena, service: Arc<dyn CallService>) -> VerbsServer {
+pub async fn served(
+    options: VerbsOptions,
+    owner: Arena,
+    service: Arc<dyn CallService>,
+) -> VerbsServer {
     VerbsServer::bind(listen_address(), VerbsServerOptions::new(options), owner, service)
         .await
         .expect(NEEDS)
 }
 
-fn transport(options: VerbsOptions, arena: &Arena) -> VerbsTransport {
+pub fn transport(options: VerbsOptions, arena: &Arena) -> VerbsTransport {
     VerbsTransport::new(listen_address().ip(), options, arena.clone()).expect(NEEDS)
 }
 

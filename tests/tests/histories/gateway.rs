@@ -173,6 +173,7 @@ impl Gateway {
             silence: None,
             trace: None,
             tenant: None,
+            place: None,
         };
         match self.tier.open_object(&request).await {
             OpenOutcome::Found(found) => {
@@ -246,6 +247,7 @@ impl Gateway {
                 request_range: 0..0,
                 trace: None,
                 tenant: None,
+                place: None,
             }));
         }
         assert_eq!(at as u64, wanted.end, "{key} version {number}: a body that is not whole");

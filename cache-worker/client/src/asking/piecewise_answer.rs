@@ -56,6 +56,14 @@ pub(crate) enum AttemptError {
         #[source]
         flaw: PieceCheckError,
     },
+    /// Bytes that landed in memory of another process are not what was sent, or were changed there.
+    /// Nobody is blamed: they are asked for once more, elsewhere.
+    #[error("bytes of worker {worker} changed where they landed: {flaw}")]
+    Unsure {
+        worker: String,
+        #[source]
+        flaw: PieceCheckError,
+    },
     /// Nothing came in time. `by_way`: the silent transport is not the last way to the worker, so
     /// the worker is not blamed.
     #[error("worker {worker} was silent for too long")]
@@ -65,7 +73,7 @@ pub(crate) enum AttemptError {
 impl AttemptError {
     /// Returns whether the error is the worker's own fault.
     pub(crate) fn blames_worker(&self) -> bool {
-        !matches!(self, Self::Silent { by_way: true, .. })
+        !matches!(self, Self::Silent { by_way: true, .. } | Self::Unsure { .. })
     }
 }
 
@@ -79,6 +87,8 @@ pub(crate) struct TierAttempt {
     pub(crate) at: u32,
     pub(crate) end: u32,
     due: OutstandingBytes,
+    /// Bytes may land in memory of another process, and change before they are verified.
+    lands_in_place: bool,
     /// What an open asked for. `None` for reads, and once the answer to an open has come.
     opening: Option<OpenExpectation>,
 }
@@ -99,7 +109,15 @@ impl TierAttempt {
         range: std::ops::Range<u32>,
     ) -> Self {
         let due = OutstandingBytes::new(worker.clone(), range.end - range.start);
-        Self { worker, call, geometry, block, at: range.start, end: range.end, due, opening: None }
+        let (at, end) = (range.start, range.end);
+        let lands_in_place = false;
+        Self { worker, call, geometry, block, at, end, due, lands_in_place, opening: None }
+    }
+
+    /// Notes whether bytes may land in memory of another process.
+    #[must_use]
+    pub(crate) fn landing_in_place(self, lands_in_place: bool) -> Self {
+        Self { lands_in_place, ..self }
     }
 
     pub(crate) fn for_open(
@@ -118,6 +136,7 @@ impl TierAttempt {
             at: 0,
             end: 0,
             due,
+            lands_in_place: false,
             opening: Some(opening),
         }
     }
@@ -245,8 +264,13 @@ impl TierAttempt {
             };
             return Err(self.senseless_error(AnswerFlaw::OtherBytes(Box::new(other))));
         }
-        verify_piece(self.geometry, piece, data)
-            .map_err(|flaw| AttemptError::Corrupt { worker: self.worker.id.0.clone(), flaw })?;
+        verify_piece(self.geometry, piece, data).map_err(|flaw| {
+            let worker = self.worker.id.0.clone();
+            match self.lands_in_place {
+                true => AttemptError::Unsure { worker, flaw },
+                false => AttemptError::Corrupt { worker, flaw },
+            }
+        })?;
         self.at += piece.length;
         self.due.set_bytes(self.end - self.at);
         Ok(())

@@ -104,6 +104,7 @@ impl ObjectOpener {
             silence: None,
             trace: None,
             tenant: request.tenant,
+            place: None,
         };
         match self.open_leased(&open).await {
             LeaseAnswer::Found(found) => Some(found),

@@ -163,6 +163,11 @@ impl TierLeaseTable {
         self.held.is_some()
     }
 
+    /// Returns the longest object whose bytes may be held beside a lease. 0: none are.
+    pub(crate) fn held_object_bytes_max(&self) -> u64 {
+        if self.are_wanted() { self.small_objects.object_bytes_max() } else { 0 }
+    }
+
     /// Returns whether the bytes of an object of this length may be held beside a lease.
     pub(crate) fn may_hold_object(&self, object_bytes: u64) -> bool {
         self.small_objects.may_hold(object_bytes)
@@ -422,6 +427,7 @@ mod tests {
             silence: None,
             trace: None,
             tenant: None,
+            place: None,
         };
         let version = ContentVersion { etag: "\"e\"".into(), bytes: 1, version_id: None };
         let attributes = HeadAttributes {

@@ -59,9 +59,9 @@ impl ObjectOpener {
         request: &OpenRequest,
         object_bytes: u64,
     ) -> Option<OpenOutcome> {
-        // The landing is as long as the range.
+        // The landing is as long as the range. Bytes that are to be held land here.
         let all = ByteRange::From { first: 0, last: Some(object_bytes.saturating_sub(1)) };
-        let whole = OpenRequest { want: Some(all), ..request.clone() };
+        let whole = OpenRequest { want: Some(all), place: None, ..request.clone() };
         let found = match self.open_at_home(&whole).await {
             OpenOutcome::Found(found) => found,
             OpenOutcome::Bypass(_) => return None,

@@ -15,8 +15,7 @@ use verbs3_protocol::{
     BlockGeometry, BlockIndex, BlockSpan, ByteRange, Epoch, ObjectKey, OpenMessage,
     OpenObjectReply, RefusalKind, SPREAD_BYTES_MIN, WorkerRefusal, WorkerRequest,
 };
-use verbs3_rdma::landing::Landing;
-use verbs3_rdma::transport::TransportKind;
+use verbs3_rdma::transport::{LandingUse, TransportKind};
 
 use crate::asking::piecewise_answer::{AttemptError, AttemptStep, OpenExpectation, TierAttempt};
 use crate::asking::worker::{REPEATS_MAX, TierWorker};
@@ -26,6 +25,7 @@ use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::reading::bypass_reason::{BypassReason, MISCONFIGURED};
 use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, TierLeaseTable};
 use crate::reading::map_agreement::{MapAgreement, MapAgreementWait};
+use crate::reading::object_landing::{landing_cut, make_landing};
 use crate::reading::open_patience::OpenPatience;
 use crate::reading::open_request::OpenRequest;
 use crate::reading::opened_object::{LeaseAnswer, OpenOutcome, OpenedObject};
@@ -110,6 +110,8 @@ impl ObjectOpener {
                 Ok(outcome) => return Ok(outcome),
                 Err(OpenTryError::OtherMap(theirs)) => return Err(theirs),
                 Err(OpenTryError::Changed) => changes += 1,
+                // A place is claimed once, so the next answer lands in memory of this process.
+                Err(OpenTryError::Attempt(AttemptError::Unsure { .. })) => {}
                 Err(OpenTryError::Attempt(AttemptError::Transport(error)))
                     if repeats < REPEATS_MAX && home.may_be_asked_again(&error) =>
                 {
@@ -220,15 +222,24 @@ impl ObjectOpener {
             |&want: &ByteRange| recipients.replica.is_none() && touches_first_block(geometry, want);
         let want = request.want.filter(gives);
         let mut bytes_max = 0;
-        let call = home.peer.call_with(|wants_landing| {
+        let mut lands_in_place = false;
+        let call = home.peer.call_with(|landing_use| {
             let mut landing = None;
             if let Some(want) = want {
                 bytes_max = geometry.block_bytes;
-                if wants_landing {
+                if landing_use.wants_landing() {
                     let cut = landing_cut(geometry, want, options.settings.open_landing_bytes());
                     bytes_max = cut.iter().sum::<usize>() as u32;
-                    landing =
-                        Some(Landing::allocate_segments(&self.spans.arena, &cut).ok_or(NoMemory)?);
+                    let held_max = self.leases.held_object_bytes_max();
+                    let place = request.place.as_ref();
+                    let place = place.filter(|_| landing_use == LandingUse::Wholly);
+                    let first = want.first_byte();
+                    let (place, at) =
+                        (place.filter(|_| first.is_some()), first.unwrap_or_default());
+                    let made = make_landing(&self.spans.arena, place, at, &cut, held_max);
+                    let made = made.ok_or(NoMemory)?;
+                    lands_in_place = made.lies_elsewhere();
+                    landing = Some(made);
                 }
             }
             let open = OpenMessage {
@@ -248,12 +259,9 @@ impl ObjectOpener {
             Ok::<_, NoMemory>((message.encode(), landing))
         });
         let call = call.ok()?;
-        Some(TierAttempt::for_open(
-            home.clone(),
-            call,
-            geometry,
-            OpenExpectation { want, bytes_max },
-        ))
+        let expected = OpenExpectation { want, bytes_max };
+        let attempt = TierAttempt::for_open(home.clone(), call, geometry, expected);
+        Some(attempt.landing_in_place(lands_in_place))
     }
 
     async fn note_lease(
@@ -290,6 +298,7 @@ impl ObjectOpener {
                 request_range,
                 trace: request.trace.clone(),
                 tenant: request.tenant,
+                place: request.place.clone(),
             });
             if last { rest } else { rest.with_attempt(attempt) }
         });
@@ -319,6 +328,7 @@ impl ObjectOpener {
                 request_range: wanted_bytes(request, version.bytes),
                 trace: request.trace.clone(),
                 tenant: request.tenant,
+                place: request.place.clone(),
             };
             self.spans.read_span_at(request, map, drawn)
         });
@@ -419,53 +429,11 @@ fn touches_first_block(geometry: BlockGeometry, want: ByteRange) -> bool {
     }
 }
 
-/// Returns the segments to lend for a range of block 0. They end at page borders where the start is
-/// known, and are no longer than the range.
-fn landing_cut(geometry: BlockGeometry, want: ByteRange, bytes_max: u32) -> Vec<usize> {
-    let (start, length) = match want {
-        ByteRange::All => (0, u64::from(bytes_max)),
-        ByteRange::From { first, last } => {
-            (first, last.map_or(u64::MAX, |last| last.saturating_sub(first).saturating_add(1)))
-        }
-        ByteRange::Suffix { bytes } => (0, bytes),
-    };
-    // `start` lies in block 0, see `touches_first_block`.
-    let start = start.min(u64::from(geometry.block_bytes)) as u32;
-    let length =
-        length.min(u64::from(bytes_max)).min(u64::from(geometry.block_bytes - start)) as u32;
-    geometry.page_cuts(&(start..start + length)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const GEOMETRY: BlockGeometry = BlockGeometry::DEFAULT;
-
-    #[test]
-    fn a_landing_is_no_longer_than_the_range() {
-        let from = |first, last| landing_cut(GEOMETRY, ByteRange::From { first, last }, 1 << 20);
-        assert_eq!(from(10, Some(19)), [10]);
-        assert_eq!(from((256 << 10) - 1, Some(256 << 10)), [1, 1]);
-        assert_eq!(from(0, None), [256 << 10; 4]);
-        assert_eq!(from((4 << 20) - 5, None), [5]);
-        assert_eq!(landing_cut(GEOMETRY, ByteRange::Suffix { bytes: 7 }, 1 << 20), [7]);
-        assert_eq!(landing_cut(GEOMETRY, ByteRange::All, 1 << 20), [256 << 10; 4]);
-    }
-
-    #[test]
-    fn absurd_ranges_do_not_overflow() {
-        assert_eq!(
-            landing_cut(GEOMETRY, ByteRange::From { first: 0, last: Some(u64::MAX) }, 1 << 20)
-                .len(),
-            4
-        );
-        assert_eq!(
-            landing_cut(GEOMETRY, ByteRange::From { first: u64::MAX, last: Some(0) }, 1 << 20),
-            [0usize; 0]
-        );
-        assert_eq!(landing_cut(GEOMETRY, ByteRange::Suffix { bytes: u64::MAX }, 1 << 20).len(), 4);
-    }
 
     #[test]
     fn ranges_of_later_blocks_ask_for_no_bytes() {

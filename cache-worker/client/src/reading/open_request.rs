@@ -5,6 +5,7 @@ use std::sync::Arc;
 use verbs3_protocol::{ByteRange, ObjectKey, TenantTag, TraceContext};
 
 use crate::reading::open_silence::OpenSilence;
+use crate::reading::span_request::ObjectBytesPlace;
 
 /// An object to open, and how fresh its attributes have to be.
 #[derive(Debug, Clone)]
@@ -24,4 +25,6 @@ pub struct OpenRequest {
     pub trace: Option<TraceContext>,
     /// The tenant that the client belongs to.
     pub tenant: Option<TenantTag>,
+    /// Where the wanted bytes are to land, if they can. Their first one is known.
+    pub place: Option<ObjectBytesPlace>,
 }

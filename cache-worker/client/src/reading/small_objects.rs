@@ -92,6 +92,11 @@ impl SmallObjectMemory {
         }
     }
 
+    /// Returns the longest object that may be held.
+    pub(crate) fn object_bytes_max(&self) -> u64 {
+        self.bounds.object_bytes_max
+    }
+
     /// Returns whether an object of this length may be held.
     pub(crate) fn may_hold(&self, object_bytes: u64) -> bool {
         let SmallObjectBounds { object_bytes_max, memory_bytes_max } = self.bounds;

@@ -20,7 +20,7 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::landing::Landing;
-use verbs3_rdma::transport::TransportKind;
+use verbs3_rdma::transport::{LandingUse, TransportKind};
 
 use crate::asking::piecewise_answer::{AttemptError, AttemptStep, TierAttempt};
 use crate::asking::worker::REPEATS_MAX;
@@ -31,7 +31,8 @@ use crate::asking::worker_map::{
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::reading::bypass_reason::{BypassReason, MISCONFIGURED};
 use crate::reading::lease_table::TierLeaseTable;
-use crate::reading::span_request::{SpanItem, SpanRequest};
+use crate::reading::object_landing::make_landing;
+use crate::reading::span_request::{ObjectBytesPlace, SpanItem, SpanRequest};
 
 /// Most calls that only continue a short answer of the same worker.
 const SHORT_ANSWERS_MAX: u8 = 8;
@@ -145,12 +146,19 @@ impl SpanRead {
         self
     }
 
+    /// Has bytes that are asked for from now on land in `place`, where they can.
+    #[must_use]
+    pub fn land_in(mut self, place: Option<ObjectBytesPlace>) -> Self {
+        self.request.place = place;
+        self
+    }
+
     /// Returns the next byte of the block to hand out.
     pub fn next_byte(&self) -> u32 {
         self.at
     }
 
-    /// Returns what this read was asked for, unchanged. [`SpanRead::next_byte`] says how far it is.
+    /// Returns what was asked for, unchanged. [`SpanRead::next_byte`] says how far it is.
     pub fn span_request(&self) -> &SpanRequest {
         &self.request
     }
@@ -225,32 +233,39 @@ impl SpanRead {
         &self,
         SpanCandidate { worker, role }: SpanCandidate,
     ) -> Result<SpanReadLeg, NoMemory> {
-        let SpanRequest { object, version, span, ahead_bytes, request_range, trace, tenant } =
-            &self.request;
+        let request = &self.request;
+        let SpanRequest { span, place, .. } = request;
         let (geometry, range) = (self.reader.asker.options.geometry, self.at..span.range.end);
         let read = ReadMessage {
-            object: ObjectKey::clone(object),
-            version: ContentVersion::clone(version),
+            object: ObjectKey::clone(&request.object),
+            version: ContentVersion::clone(&request.version),
             geometry,
             block: span.block,
             start: range.start,
             end: range.end,
-            ahead_bytes: *ahead_bytes,
-            request_range: request_range.clone(),
+            ahead_bytes: request.ahead_bytes,
+            request_range: request.request_range.clone(),
             from: match role {
                 CandidateRole::Replica => ReadSource::Replica,
                 _ => ReadSource::Owner,
             },
         };
-        let message = WorkerRequest::Read(read).for_tenant(trace.as_ref(), *tenant);
-        let call = worker.peer.call_with(|wants_landing| {
-            let allocate_landing = || {
+        let message = WorkerRequest::Read(read).for_tenant(request.trace.as_ref(), request.tenant);
+        let block_at = u64::from(span.block.0) * u64::from(geometry.block_bytes);
+        let mut lands_in_place = false;
+        let call = worker.peer.call_with(|landing_use| {
+            let mut lend = || {
                 let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
-                Landing::allocate_segments(&self.reader.arena, &cuts).ok_or(NoMemory)
+                let place = place.as_ref().filter(|_| landing_use == LandingUse::Wholly);
+                let at = block_at + u64::from(range.start);
+                let landing = make_landing(&self.reader.arena, place, at, &cuts, 0);
+                lands_in_place = landing.as_ref().is_some_and(Landing::lies_elsewhere);
+                landing.ok_or(NoMemory)
             };
-            Ok((message.encode(), wants_landing.then(allocate_landing).transpose()?))
+            Ok((message.encode(), landing_use.wants_landing().then(&mut lend).transpose()?))
         })?;
-        let attempt = TierAttempt::read(worker, call, geometry, span.block, range);
+        let attempt = TierAttempt::read(worker, call, geometry, span.block, range)
+            .landing_in_place(lands_in_place);
         Ok(SpanReadLeg { attempt, role, since: Instant::now(), live: false })
     }
 
@@ -402,6 +417,11 @@ impl SpanRead {
 
     fn on_failure(&mut self, index: usize, error: &AttemptError) {
         let Some(leg) = self.legs[index].take() else { return };
+        if let AttemptError::Unsure { .. } = error {
+            // A place is claimed once, so the next answer lands in memory of this process.
+            self.again = Some(leg.into_candidate());
+            return;
+        }
         if let AttemptError::Transport(error) = error
             && self.repeats < REPEATS_MAX
             && leg.attempt.worker.may_be_asked_again(error)

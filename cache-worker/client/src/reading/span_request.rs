@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use verbs3_protocol::{BlockSpan, ContentVersion, ObjectKey, TenantTag, TraceContext};
+use verbs3_rdma::foreign_memory::{BodyPlace, ClaimedRange};
 
 use crate::reading::bypass_reason::BypassReason;
 
@@ -35,4 +36,21 @@ pub struct SpanRequest {
     pub trace: Option<TraceContext>,
     /// The tenant that the client belongs to.
     pub tenant: Option<TenantTag>,
+    /// Where the bytes are to land, if they can.
+    pub place: Option<ObjectBytesPlace>,
+}
+
+/// The place of an object's bytes in memory that a process has lent.
+#[derive(Debug, Clone)]
+pub struct ObjectBytesPlace {
+    pub body: Arc<BodyPlace>,
+    /// Byte of the object at the place's beginning.
+    pub first_byte: u64,
+}
+
+impl ObjectBytesPlace {
+    /// Claims the place of `bytes` of the object from byte `at`. `None`: they are to land elsewhere.
+    pub(crate) fn claim_range(&self, at: u64, bytes: u32) -> Option<ClaimedRange> {
+        self.body.claim_range(at.checked_sub(self.first_byte)?, bytes.into())
+    }
 }

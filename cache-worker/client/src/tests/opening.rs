@@ -20,10 +20,11 @@ pub(super) fn request(tier: &CacheTierClient, want: Option<ByteRange>) -> OpenRe
         silence: None,
         trace: None,
         tenant: None,
+        place: None,
     }
 }
 
-fn opened(etag: &str, bytes: u64, piece: Option<BlockPiece>) -> WorkerReply {
+pub(super) fn opened(etag: &str, bytes: u64, piece: Option<BlockPiece>) -> WorkerReply {
     WorkerReply::Opened(Box::new(OpenObjectReply {
         attributes: HeadAttributes {
             version: ContentVersion { etag: etag.into(), bytes, version_id: None },

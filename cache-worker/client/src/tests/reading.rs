@@ -15,6 +15,7 @@ pub(super) fn read(tier: &Arc<CacheTierClient>, owner: &str, start: u32) -> Span
         request_range: 0..0,
         trace: None,
         tenant: None,
+        place: None,
     })
 }
 

@@ -285,6 +285,7 @@ impl WorkerFixture {
         };
         let landing = self
             .connection
+            .landing_use()
             .wants_landing()
             .then(|| Landing::allocate_segments(&self.landings, &segments).unwrap());
         self.connection.start_call(request.clone().for_tenant(None, tenant).encode(), landing)

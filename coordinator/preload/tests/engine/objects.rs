@@ -28,6 +28,7 @@ async fn length(fixture: &PreloadFixture, key: &str) -> Option<u64> {
         silence: None,
         trace: None,
         tenant: None,
+        place: None,
     };
     match fixture.tier.open_object(&open).await {
         OpenOutcome::Found(found) => Some(found.reply.attributes.version.bytes),

@@ -271,6 +271,7 @@ impl PreloadFixture {
                 silence: None,
                 trace: None,
                 tenant: None,
+                place: None,
             };
             let OpenOutcome::Found(found) = self.tier.open_object(&open).await else {
                 panic!("{key} was not found")
@@ -288,6 +289,7 @@ impl PreloadFixture {
                     request_range: 0..0,
                     trace: None,
                     tenant: None,
+                    place: None,
                 };
                 let mut read = self.tier.read_span(request);
                 loop {

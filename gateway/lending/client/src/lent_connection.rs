@@ -23,6 +23,7 @@ use verbs3_lending_protocol::{
 };
 
 use crate::client_options::{ClientLendingError, LendingClientOptions};
+use crate::lent_connection::writes::WriteSupport;
 use crate::memory_lending::{LentSession, WAIT_SLICE, lend_memory, pin_memory};
 use crate::memory_pinner::MemoryPin;
 use crate::memory_space::{MemorySpace, RequestPlaces};
@@ -63,8 +64,7 @@ struct ConnectionReads {
     heard_at: Instant,
     /// Writes under way are waited for so long, whatever else is silent.
     patient_until: Instant,
-    /// The gateway knows of no writes.
-    refuses_writes: bool,
+    write_support: WriteSupport,
     /// A thread reads the socket.
     is_watched: bool,
     is_ended: bool,
@@ -119,7 +119,7 @@ impl LentConnection {
             returned: 0,
             heard_at: Instant::now(),
             patient_until: Instant::now(),
-            refuses_writes: false,
+            write_support: WriteSupport::Unknown,
             is_watched: false,
             is_ended: false,
         };

@@ -122,7 +122,8 @@ impl LentWriter {
     /// # Errors
     ///
     /// After `Failed`, `TimedOut`, `Disconnected` or an error of `poll` nobody knows whether the
-    /// object was written. `Incomplete`: the body is shorter than was announced, and nothing was sent.
+    /// object was written. `Incomplete`: the body is shorter than was announced, and nothing was
+    /// sent. `Unsupported`: the gateway is too old to know of writes.
     pub fn finish_write<E: From<ClientLendingError>>(
         mut self,
         request: &LentWriteRequest,
@@ -151,7 +152,7 @@ impl LentWriter {
             }
             let landed = self.connection.wait_for_any(waited_for.into_iter())?;
             if let Some(landed) = landed.into_iter().next() {
-                return Ok(self.judge_end(landed)?);
+                return Ok(self.judge_end(landed, &request)?);
             }
             if asked_at.elapsed() >= patience {
                 return Err(ClientLendingError::TimedOut.into());
@@ -161,7 +162,11 @@ impl LentWriter {
     }
 
     /// Makes an answer of a write that is over.
-    fn judge_end(&mut self, landed: LandedToken) -> Result<LentAnswer, ClientLendingError> {
+    fn judge_end(
+        &mut self,
+        landed: LandedToken,
+        request: &[u8],
+    ) -> Result<LentAnswer, ClientLendingError> {
         self.state = WriterState::Over;
         let completion = landed.read.completion;
         let Range { start, .. } = self.places.range;
@@ -171,13 +176,19 @@ impl LentWriter {
         let body = LentBody::new(self.connection.clone(), landing, completion.body_bytes);
         match completion.outcome {
             LentOutcome::Answered => {
+                self.connection.note_answered_write();
                 let head = AnswerHead::decode_head(&landed.read.head);
                 let head = head.map_err(|_| ClientLendingError::Failed)?;
                 Ok(LentAnswer { head, body })
             }
             LentOutcome::Malformed => {
-                self.connection.note_refused_write();
-                Err(ClientLendingError::Unsupported)
+                self.connection.note_unread_write(request);
+                let is_old = self.connection.refuses_writes();
+                Err(if is_old {
+                    ClientLendingError::Unsupported
+                } else {
+                    ClientLendingError::Failed
+                })
             }
             LentOutcome::HeadTooLong => Err(ClientLendingError::TooLong),
             LentOutcome::BodyTooLong | LentOutcome::BodyCut | LentOutcome::Failed => {

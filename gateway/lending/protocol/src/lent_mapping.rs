@@ -1,5 +1,6 @@
-//! Owns a mapping of lent memory. Every access is checked against its length, and no reference into
-//! it is ever made: the other process may write at any time.
+//! Owns a mapping of lent memory. Every access is checked against its length, and nothing here makes
+//! a reference into it: the other process may write at any time. A gateway receives bodies into it,
+//! too (`rdma/src/foreign_memory.rs`), and a lender may have copies made over them.
 //!
 //! The memory is a memfd that can't shrink. Without that seal a touch of it could be a SIGBUS.
 
@@ -24,7 +25,7 @@ pub struct LentMapping {
 // SAFETY: the mapping is plain memory that stays in place until drop, and is reached by copies and
 // atomics alone.
 unsafe impl Send for LentMapping {}
-// SAFETY: as for Send. Two threads that copy to one range harm its lender's bytes, nothing else.
+// SAFETY: as for Send. Two threads that write to one range harm its lender's bytes, nothing else.
 unsafe impl Sync for LentMapping {}
 
 /// A range does not lie in the lent memory, or is not aligned.
@@ -109,8 +110,8 @@ impl LentMapping {
     /// Copies bytes into the memory.
     pub fn write_bytes(&self, offset: u64, source: &[u8]) -> Result<(), OutsideMemory> {
         let place = self.locate_range(offset, source.len() as u64)?;
-        // SAFETY: the range lies in the mapping. `source` is a slice of this process's own memory,
-        // and nothing borrows the mapping, so they don't overlap.
+        // SAFETY: the range lies in the mapping. `source` is a slice of this process's own memory, so
+        // they don't overlap. A body that is received there is its lender's, who had it laid so.
         unsafe { ptr::copy_nonoverlapping(source.as_ptr(), place.as_ptr(), source.len()) };
         Ok(())
     }

@@ -28,16 +28,10 @@ pub struct LayoutProblem;
 impl RingLayout {
     /// Checks an offer against the memory's length.
     pub fn check_offer(offer: MemoryOffer, memory_bytes: u64) -> Result<Self, LayoutProblem> {
-        let MemoryOffer { control_offset, submissions_offset, completions_offset, entries } = offer;
-        if !entries.is_power_of_two() || entries > RING_ENTRIES_MAX {
+        if !offer.entries.is_power_of_two() || offer.entries > RING_ENTRIES_MAX {
             return Err(LayoutProblem);
         }
-        let ring_bytes = u64::from(entries) * ENTRY_BYTES;
-        let parts = [
-            (control_offset, CONTROL_BYTES),
-            (submissions_offset, ring_bytes),
-            (completions_offset, ring_bytes),
-        ];
+        let parts = offered_parts(offer);
         let mut ends = [0; 3];
         for (at, (offset, bytes)) in parts.into_iter().enumerate() {
             let end = offset.checked_add(bytes).filter(|&end| end <= memory_bytes);
@@ -70,6 +64,14 @@ impl RingLayout {
     /// Returns where the rings end, where they were laid out by `at_beginning`.
     pub fn rings_end(&self) -> u64 {
         self.offer.completions_offset + u64::from(self.offer.entries) * ENTRY_BYTES
+    }
+
+    /// Returns whether a range lies over the rings or their cursors.
+    pub fn overlaps_range(&self, offset: u64, bytes: u64) -> bool {
+        let end = offset.saturating_add(bytes);
+        offered_parts(self.offer)
+            .into_iter()
+            .any(|(start, length)| offset < start + length && start < end)
     }
 
     /// Returns the place of a submission by its number since the beginning.
@@ -118,6 +120,16 @@ impl RingLayout {
     }
 }
 
+/// Returns offset and length of the control block and of both rings.
+fn offered_parts(offer: MemoryOffer) -> [(u64, u64); 3] {
+    let ring_bytes = u64::from(offer.entries) * ENTRY_BYTES;
+    [
+        (offer.control_offset, CONTROL_BYTES),
+        (offer.submissions_offset, ring_bytes),
+        (offer.completions_offset, ring_bytes),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -142,6 +154,19 @@ mod tests {
         ];
         for offer in wrong {
             assert_eq!(RingLayout::check_offer(offer, 1 << 20), Err(LayoutProblem), "{offer:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_over_the_rings_are_told_from_others() {
+        let layout = RingLayout::check_offer(RingLayout::at_beginning(64), 1 << 20).unwrap();
+        let end = layout.rings_end();
+        for (offset, bytes) in [(0, 1), (end - 1, 1), (0, u64::MAX), (end - 1, u64::MAX), (384, 9)]
+        {
+            assert!(layout.overlaps_range(offset, bytes), "{offset} {bytes}");
+        }
+        for (offset, bytes) in [(end, 1), (end, u64::MAX), (u64::MAX, 1)] {
+            assert!(!layout.overlaps_range(offset, bytes), "{offset} {bytes}");
         }
     }
 

@@ -7,15 +7,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::super::buffer_ledger::BufferDoubt;
+use super::super::foreign_regions::LandingRegions;
 use super::super::setup_runtime::run_blocking_aside;
 use super::super::sys::{BEACON, CmQueuePair, WorkCompletion};
 use super::super::window_pool::{BoundWindows, ClosingWindows};
 use super::{POLL_MAX, QueuePairWire, RECEIVE};
 use tokio_util::task::TaskTracker;
 
-use crate::arena::CellHold;
 use crate::calls::MemorySegment;
 use crate::landing::{Landing, TakeBack};
+use crate::memory_span::MemoryHold;
 
 /// Longest wait for the completions of a queue pair that ends. Devices need microseconds; one that
 /// is gone says nothing.
@@ -57,7 +58,7 @@ struct LandingWindows {
 }
 
 impl TakeBack for LandingWindows {
-    fn take_back(self: Box<Self>, held: Vec<CellHold>) {
+    fn take_back(self: Box<Self>, held: Vec<MemoryHold>) {
         self.wire.close_windows(self.number, held);
     }
 }
@@ -68,7 +69,7 @@ struct KeyedLanding {
 }
 
 impl TakeBack for KeyedLanding {
-    fn take_back(self: Box<Self>, held: Vec<CellHold>) {
+    fn take_back(self: Box<Self>, held: Vec<MemoryHold>) {
         self.wire.release_memory(held);
     }
 }
@@ -83,13 +84,15 @@ impl QueuePairWire {
     pub(in crate::verbs) fn open_windows(
         self: &Arc<Self>,
         landing: &mut Landing,
+        regions: &LandingRegions<'_>,
         places: &[(usize, usize)],
     ) -> Vec<MemorySegment> {
-        let device = &self.rail.device;
-        let Some((bound, ops, segments)) = device
+        let Some((bound, ops, segments)) = self
+            .rail
+            .device
             .windows
             .as_ref()
-            .and_then(|windows| windows.bind_windows(&device.regions, places))
+            .and_then(|windows| windows.bind_windows(regions, places))
         else {
             return Vec::new();
         };
@@ -108,7 +111,7 @@ impl QueuePairWire {
     }
 
     /// Closes the windows over a landing. Drops `held` once no peer can write to it any more.
-    pub(in crate::verbs) fn close_windows(&self, number: u64, held: Vec<CellHold>) {
+    pub(in crate::verbs) fn close_windows(&self, number: u64, held: Vec<MemoryHold>) {
         let mut state = self.state.lock();
         if let Some(bound) = state.bound.remove(&number) {
             state.sender.close_windows(ClosingWindows { bound, held });

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod driving;
+mod lent_memory;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

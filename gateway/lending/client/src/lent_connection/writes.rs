@@ -4,10 +4,33 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
+use verbs3_lending_protocol::LentWriteRequest;
 
 use super::LentConnection;
 use crate::client_options::ClientLendingError;
 use crate::memory_space::{RequestPlaces, TakenRange};
+
+/// What a connection knows of its gateway. One that is older than writes says of each what it says
+/// of bytes that are no request at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WriteSupport {
+    Unknown,
+    /// It has answered a write. What it can't read from now on is that request's own fault.
+    Takes,
+    /// It could not read a request that is one, and has answered none yet.
+    KnowsNone,
+}
+
+impl WriteSupport {
+    /// Returns what is known after the gateway could not read a request. A request that this client
+    /// can't read either says nothing of the gateway.
+    fn after_unread_request(self, request: &[u8]) -> Self {
+        match self {
+            Self::Unknown if LentWriteRequest::decode_request(request).is_ok() => Self::KnowsNone,
+            known => known,
+        }
+    }
+}
 
 impl LentConnection {
     /// Takes a range for a write: its body, and its answer. Never waits.
@@ -69,13 +92,20 @@ impl LentConnection {
         state.is_ended
     }
 
-    /// Returns whether the gateway has refused a write because it knows of none.
+    /// Returns whether the gateway is too old to know of writes.
     pub(crate) fn refuses_writes(&self) -> bool {
-        self.state.lock().refuses_writes
+        self.state.lock().write_support == WriteSupport::KnowsNone
     }
 
-    pub(crate) fn note_refused_write(&self) {
-        self.state.lock().refuses_writes = true;
+    /// Notes that the gateway has answered a write, whatever it has answered.
+    pub(crate) fn note_answered_write(&self) {
+        self.state.lock().write_support = WriteSupport::Takes;
+    }
+
+    /// Notes that the gateway could not read this request.
+    pub(crate) fn note_unread_write(&self, request: &[u8]) {
+        let mut state = self.state.lock();
+        state.write_support = state.write_support.after_unread_request(request);
     }
 
     /// Gives a write up, and the whole connection with it: the gateway must not go on with a write
@@ -90,5 +120,42 @@ impl LentConnection {
         if state.under_way.contains_key(&token) {
             self.end_connection(&mut state);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn encoded(headers: &[(&str, &str)]) -> Vec<u8> {
+        let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+        let headers = headers.iter().map(own).collect();
+        let (bucket, key) = ("train".to_owned(), "k".to_owned());
+        LentWriteRequest { bucket, key, part: None, headers }.encode_request().unwrap()
+    }
+
+    #[test]
+    fn a_gateway_that_reads_no_request_at_all_knows_no_writes() {
+        let sound = encoded(&[("content-type", "a/b")]);
+        let known = WriteSupport::Unknown.after_unread_request(&sound);
+        assert_eq!(known, WriteSupport::KnowsNone);
+        assert_eq!(known.after_unread_request(&sound), WriteSupport::KnowsNone);
+    }
+
+    #[test]
+    fn a_request_that_nobody_can_read_says_nothing_of_the_gateway() {
+        let twice = encoded(&[("content-type", "a/b"), ("content-type", "a/c")]);
+        for unread in [&twice[..], &encoded(&[("authorization", "x")]), b"", b"\x03"] {
+            for known in [WriteSupport::Unknown, WriteSupport::Takes, WriteSupport::KnowsNone] {
+                assert_eq!(known.after_unread_request(unread), known, "{unread:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_has_answered_a_write_is_never_taken_for_old() {
+        let newer = encoded(&[("x-amz-meta-run", "7")]);
+        assert_eq!(WriteSupport::Takes.after_unread_request(&newer), WriteSupport::Takes);
     }
 }
