@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use verbs3_rdma::foreign_memory::{BodyPlace, ForeignMemory, STAND_IN_BYTE, StandInMemory};
 use verbs3_rdma::landing::Landing;
+use verbs3_rdma::settings::FeatureSwitch;
 use verbs3_rdma::transport::{PeerConnection, TransportError, WayTerms};
 use verbs3_rdma::verbs::{PinnedRuntime, VerbsOptions};
 use verbs3_settings::TimePeriod;
@@ -22,6 +23,13 @@ const AT: usize = 12_345;
 const BODY: usize = 1 << 20;
 /// A registration of that much takes far less.
 const REGISTERED_WITHIN: Duration = Duration::from_millis(500);
+
+/// A device writes into lent memory only through windows.
+fn windowed() -> VerbsOptions {
+    let mut options = verbs_options();
+    options.settings.windows = FeatureSwitch::Auto;
+    options
+}
 
 fn place_of(foreign: &Arc<ForeignMemory>) -> Arc<BodyPlace> {
     BodyPlace::new(foreign.clone(), AT as u64, BODY as u64).unwrap()
@@ -66,7 +74,7 @@ async fn verbs_replies_land_in_lent_memory_before_and_after_it_is_registered() {
         });
         let server = served(verbs_options(), owner, serves).await;
         let arena = arena(2);
-        let connection = transport(verbs_options(), &arena)
+        let connection = transport(windowed(), &arena)
             .connect_to(server.local_addr().unwrap(), &WayTerms::default())
             .await
             .unwrap();
@@ -112,7 +120,7 @@ async fn verbs_a_late_write_does_not_touch_a_closed_place_in_lent_memory() {
         let options = VerbsOptions { driver: Some(runtime.rail_driver()), ..verbs_options() };
         let server = served(options, owner, stopped).await;
         let arena = arena(4);
-        let mut options = verbs_options();
+        let mut options = windowed();
         options.calls.settings.lending_cancel_ack_deadline = TimePeriod::from_millis(200);
         let connection = transport(options, &arena)
             .connect_to(server.local_addr().unwrap(), &WayTerms::default())

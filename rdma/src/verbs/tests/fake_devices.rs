@@ -110,13 +110,19 @@ impl TestRail {
         requester: VerbsOptions,
         service: Arc<dyn CallService>,
     ) -> Self {
-        let (server, opened) = VerbsServer::start(
-            place.clone(),
-            0,
-            VerbsServerOptions::new(server),
-            test_arena(4),
-            service,
-        );
+        Self::open_over(place, server, requester, test_arena(4), service).await
+    }
+
+    /// The same with a server's arena whose pages the service gives.
+    async fn open_over(
+        place: RailPlace,
+        server: VerbsOptions,
+        requester: VerbsOptions,
+        pages: Arena,
+        service: Arc<dyn CallService>,
+    ) -> Self {
+        let (server, opened) =
+            VerbsServer::start(place.clone(), 0, VerbsServerOptions::new(server), pages, service);
         assert!(opened.first_error().await.is_none());
         let memory = test_arena(4);
         let (transport, opened) = VerbsTransport::start(place, requester, memory.clone());

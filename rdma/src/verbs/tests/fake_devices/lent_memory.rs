@@ -9,6 +9,32 @@ use crate::metrics::{PostedOperation, VerbsRailMetrics};
 const LENT: usize = 1 << 20;
 const AT: usize = 1024;
 
+/// Answers with as many bytes as a message has, all like its first one, in pages of its arena.
+struct PageService(Arena);
+
+#[async_trait]
+impl CallService for PageService {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
+        let (mut writer, reader) = self.0.allocate_cell(MESSAGE).unwrap().split_writer_reader();
+        writer.spare_bytes().fill(request.message[0]);
+        writer.publish_bytes(MESSAGE);
+        let page = reader.pinned_bytes(0..MESSAGE).unwrap();
+        let _ = reply.send_last("".into(), 0, vec![page]).await;
+    }
+}
+
+fn with_windows() -> VerbsOptions {
+    let mut options = test_options();
+    options.settings.windows = FeatureSwitch::Auto;
+    options
+}
+
+async fn open_rail(address: IpAddr, requester: VerbsOptions) -> TestRail {
+    let pages = test_arena(4);
+    let service = Arc::new(PageService(pages.clone()));
+    TestRail::open_over(address.into(), test_options(), requester, pages, service).await
+}
+
 struct LentRail {
     rail: TestRail,
     metrics: VerbsRailMetrics,
@@ -19,7 +45,7 @@ struct LentRail {
 impl LentRail {
     async fn open(address: &str) -> Self {
         let address: IpAddr = address.parse().unwrap();
-        let rail = TestRail::open_at(address.into()).await;
+        let rail = open_rail(address, with_windows()).await;
         let metrics = rail_metrics(&rail.transport.rail_label().unwrap());
         let registered = metrics.registered_bytes.get();
         Self { rail, metrics, registered }
@@ -43,13 +69,13 @@ async fn land(
 ) {
     let body = BodyPlace::new(foreign.clone(), AT as u64, MESSAGE as u64).unwrap();
     let landing = Landing::in_foreign_memory(body.claim_range(0, MESSAGE as u64).unwrap());
-    let message = Bytes::from(vec![byte; MESSAGE]);
-    let mut call = connection.start_call(message.clone(), Some(landing));
+    let wanted = vec![byte; MESSAGE];
+    let mut call = connection.start_call(Bytes::from(vec![byte]), Some(landing));
     let CallEvent::Part(part) = call.next().await.unwrap() else { panic!("a part was due") };
-    assert!(part.data.concat() == message, "wrong bytes");
+    assert!(part.data.concat() == wanted, "wrong bytes");
     drop((part, call));
     body.close_place().await;
-    assert!(memory.copy_range(AT..AT + MESSAGE) == message);
+    assert!(memory.copy_range(AT..AT + MESSAGE) == wanted);
     let around = [memory.copy_range(0..AT), memory.copy_range(AT + MESSAGE..LENT)].concat();
     assert!(around.iter().all(|&byte| byte == crate::foreign_memory::STAND_IN_BYTE));
 }
@@ -108,7 +134,7 @@ async fn is_free_after(address: &str, trouble: Option<u16>) -> bool {
     let address: IpAddr = address.parse().unwrap();
     let service = Arc::new(SilentService::default());
     let called = service.called.clone();
-    let rail = TestRail::open_with(address.into(), test_options(), test_options(), service).await;
+    let rail = TestRail::open_with(address.into(), test_options(), with_windows(), service).await;
     let connection = rail.connect_both().await.unwrap();
     let (memory, foreign) = StandInMemory::allocate(LENT);
     rail.rail_device().register_foreign_for_test(&foreign);
@@ -142,11 +168,10 @@ async fn fake_queue_pair_that_survives_keeps_lent_memory_mapped_and_unused() {
 
 /// Has bytes land in lent memory by a device that may not write there.
 async fn lands_by_stream_alone(address: &str, tags: bool) {
-    let mut options = test_options();
+    let mut options = with_windows();
     options.settings.data_tags = tags;
     let address: IpAddr = address.parse().unwrap();
-    let rail = TestRail::open_with(address.into(), test_options(), options, Arc::new(EchoService));
-    let rail = rail.await;
+    let rail = open_rail(address, options).await;
     let metrics = rail_metrics(&rail.transport.rail_label().unwrap());
     let registered = metrics.registered_bytes.get();
     let connection = rail.connect_both().await.unwrap();
