@@ -19,7 +19,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::memory_span::{MemoryKeeper, MemorySpan};
-use crate::verbs::ForeignRegions;
 
 pub use stand_in::{STAND_IN_BYTE, StandInMemory};
 
@@ -28,8 +27,8 @@ const DROPPED_INLINE_BYTES_MAX: usize = 256 << 20;
 
 /// Memory of another process, mapped here. It stays mapped while anything may be written to it.
 pub struct ForeignMemory {
-    /// Its registrations with rails. They go before the mapping.
-    regions: ForeignRegions,
+    /// What devices have of it. That goes before the mapping.
+    devices: Mutex<Vec<DeviceHold>>,
     base: NonNull<u8>,
     bytes: usize,
     /// Places of bodies by their first byte. They don't overlap.
@@ -37,9 +36,17 @@ pub struct ForeignMemory {
     mapping: Option<Box<dyn Any + Send + Sync>>,
 }
 
+/// What a device has of a memory: its registration.
+pub(crate) struct DeviceHold {
+    /// Names the device, among those that are there.
+    pub(crate) device: usize,
+    /// `None`: the device is being asked, or has refused.
+    pub(crate) registration: Option<Arc<dyn Any + Send + Sync>>,
+}
+
 /// What ends with a memory, in the order in which it ends.
 struct EndingMemory {
-    _regions: ForeignRegions,
+    _devices: Vec<DeviceHold>,
     _mapping: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -60,8 +67,8 @@ impl ForeignMemory {
         bytes: usize,
         mapping: impl Send + Sync + 'static,
     ) -> Arc<Self> {
-        let (regions, places) = (ForeignRegions::default(), Mutex::default());
-        Arc::new(Self { regions, base, bytes, places, mapping: Some(Box::new(mapping)) })
+        let (devices, places) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { devices, base, bytes, places, mapping: Some(Box::new(mapping)) })
     }
 
     /// Returns where it is mapped, and its length.
@@ -69,19 +76,17 @@ impl ForeignMemory {
         (self.base, self.bytes)
     }
 
-    /// Returns its registrations with rails.
-    pub(crate) fn registrations(&self) -> &ForeignRegions {
-        &self.regions
+    /// Returns what devices have of it. Each minds its own.
+    pub(crate) fn device_holds(&self) -> &Mutex<Vec<DeviceHold>> {
+        &self.devices
     }
 }
 
 impl Drop for ForeignMemory {
     fn drop(&mut self) {
-        let is_pinned = !self.regions.is_empty();
-        let ending = EndingMemory {
-            _regions: std::mem::take(&mut self.regions),
-            _mapping: self.mapping.take(),
-        };
+        let devices = std::mem::take(self.devices.get_mut());
+        let is_pinned = !devices.is_empty();
+        let ending = EndingMemory { _devices: devices, _mapping: self.mapping.take() };
         if is_pinned || self.bytes > DROPPED_INLINE_BYTES_MAX {
             // The last holder may be a thread that drives others, and hold a lock. Without a thread,
             // the closure is dropped here.

@@ -44,7 +44,6 @@ mod write_plan;
 
 use std::io;
 
-pub(crate) use foreign_regions::ForeignRegions;
 pub use pinned_runtime::{PinnedRuntime, RailDriver};
 pub use rail::RailIdentity;
 pub use rail_connector::VerbsTransport;

@@ -119,6 +119,7 @@ impl RailDevice {
         };
         let terms = RegionTerms { access, relaxed: options.settings.relaxed_ordering.is_wanted() };
         let regions = RailRegions::new(domain.clone(), arena, terms);
+        let foreign = ForeignTable::new(domain.clone(), terms);
         let shared = if options.settings.shared_receive.is_wanted() {
             shared_ring(&label, &domain, options)
         } else {
@@ -140,7 +141,7 @@ impl RailDevice {
             vectors,
             windows,
             regions,
-            foreign: ForeignTable::default(),
+            foreign,
             usage,
             shared,
             is_near: near.is_empty() || near.shares_cpu_with(&process_cpus()),
@@ -154,12 +155,6 @@ impl RailDevice {
         !self.health.is_fatal()
             && id.device_context() == Some(self.domain.device_context())
             && id.device_port() == Some(self.domain.device_port())
-    }
-}
-
-impl Drop for RailDevice {
-    fn drop(&mut self) {
-        self.forget_foreign();
     }
 }
 

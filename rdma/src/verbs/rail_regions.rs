@@ -118,11 +118,6 @@ impl RailRegions {
         *self.registered.lock() = Some(GaugeGuard::add_to(&gauge, bytes as u64));
     }
 
-    /// Returns the terms of each region.
-    pub(super) fn terms(&self) -> RegionTerms {
-        self.terms
-    }
-
     /// Returns the region that covers all of `bytes` from `address`.
     pub(super) fn region_of(&self, address: usize, bytes: usize) -> Option<&MemoryRegion> {
         let offset = address.checked_sub(self.base)?;

@@ -51,12 +51,12 @@ impl WireOutlet {
             return None;
         }
         let memory = place.foreign_memory();
-        match device.find_foreign(memory) {
+        match device.foreign.find_memory(memory) {
             RegionSearch::Found(region) => Some(LandingRegions { arena, foreign: Some(region) }),
             RegionSearch::Missing => None,
             RegionSearch::Wanted => {
                 let (device, memory) = (device.clone(), memory.clone());
-                spawn_blocking_aside(&self.tasks, move || device.register_foreign(&memory));
+                spawn_blocking_aside(&self.tasks, move || device.foreign.register_memory(&memory));
                 None
             }
         }

@@ -60,7 +60,7 @@ async fn read_into(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-async fn verbs_replies_land_in_lent_memory_before_and_after_it_is_registered() {
+async fn verbs_replies_land_in_lent_memory() {
     within_deadline(async {
         let owner = arena(8);
         let pages: Vec<_> =
@@ -94,7 +94,7 @@ async fn verbs_replies_land_in_lent_memory_before_and_after_it_is_registered() {
 /// A worker that is stopped before its WRITE, and goes on when the place was given back to its owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-async fn verbs_a_late_write_does_not_touch_a_closed_place_in_lent_memory() {
+async fn verbs_a_late_write_does_not_touch_a_closed_place() {
     within_deadline(async {
         let (go, wait) = sync_channel::<()>(0);
         let (tell, hear) = sync_channel::<&'static str>(4);

@@ -110,7 +110,7 @@ async fn a_place_that_is_too_short_is_not_used() {
 
 /// The worker answers the same twice, but for one byte of the first answer.
 #[tokio::test]
-async fn bytes_that_change_before_they_are_verified_are_asked_for_again_and_blame_nobody() {
+async fn bytes_that_change_in_their_place_blame_nobody() {
     let changed = Arc::new(AtomicBool::new(false));
     let script: Script = Box::new({
         let changed = changed.clone();
@@ -148,7 +148,7 @@ async fn bytes_that_change_before_they_are_verified_are_asked_for_again_and_blam
 
 /// A worker that gives bad bytes again and again is to blame, wherever they land.
 #[tokio::test]
-async fn a_worker_whose_bytes_are_bad_in_memory_of_the_gateway_too_is_replaced() {
+async fn a_worker_whose_bytes_are_bad_elsewhere_too_is_replaced() {
     let bad: Script = Box::new(|request, reply| {
         Box::pin(async move {
             let (start, end) = read_of(request);
@@ -196,7 +196,7 @@ async fn a_place_is_not_free_while_a_hedged_owner_may_write_to_it() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_leaves_the_rest_to_memory_of_the_gateway() {
+async fn a_connection_that_breaks_leaves_the_rest_to_own_memory() {
     for nth in 1..=6 {
         let faults = InProcessFaults::without_faults().drop_at_event(nth);
         let a = TestWorker::with_faults("a", faults, honest());

@@ -105,7 +105,7 @@ async fn fake_device_writes_into_lent_memory_once_it_is_registered() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
-async fn fake_device_that_fails_gives_lent_memory_back_and_takes_it_anew() {
+async fn fake_device_that_fails_gives_lent_memory_back() {
     let address: IpAddr = "127.0.0.42".parse().unwrap();
     let lent = LentRail::open("127.0.0.42").await;
     let connection = lent.rail.connect_both().await.unwrap();
@@ -137,7 +137,7 @@ async fn is_free_after(address: &str, trouble: Option<u16>) -> bool {
     let rail = TestRail::open_with(address.into(), test_options(), with_windows(), service).await;
     let connection = rail.connect_both().await.unwrap();
     let (memory, foreign) = StandInMemory::allocate(LENT);
-    rail.rail_device().register_foreign_for_test(&foreign);
+    rail.rail_device().foreign.register_for_test(&foreign);
     let body = BodyPlace::new(foreign.clone(), AT as u64, MESSAGE as u64).unwrap();
     let landing = Landing::in_foreign_memory(body.claim_range(0, MESSAGE as u64).unwrap());
     let mut call = connection.start_call("".into(), Some(landing));
@@ -161,7 +161,7 @@ async fn is_free_after(address: &str, trouble: Option<u16>) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
-async fn fake_queue_pair_that_survives_keeps_lent_memory_mapped_and_unused() {
+async fn fake_queue_pair_that_survives_keeps_lent_memory() {
     assert!(!is_free_after("127.0.0.43", Some(STUCK)).await);
     assert!(is_free_after("127.0.0.44", None).await);
 }
@@ -185,7 +185,7 @@ async fn lands_by_stream_alone(address: &str, tags: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the fake verbs provider: tests/fake-verbs/run.sh"]
-async fn fake_device_without_windows_or_with_tags_does_not_write_into_lent_memory() {
+async fn fake_device_without_windows_writes_into_no_lent_memory() {
     lands_by_stream_alone("127.0.5.45", false).await;
     lands_by_stream_alone("127.0.0.46", true).await;
 }
