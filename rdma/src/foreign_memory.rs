@@ -118,8 +118,8 @@ struct BodyClaims {
     /// Bytes from the first on that are in their place.
     landed: u64,
     is_closed: bool,
-    /// No other place may be where it is. It was closed before.
-    is_over: bool,
+    /// Another body may have its place there: this one was closed before.
+    has_left: bool,
 }
 
 struct ClaimState {
@@ -236,7 +236,7 @@ impl BodyPlace {
     }
 
     fn leave_memory(&self) {
-        if !std::mem::replace(&mut self.claims.lock().is_over, true) {
+        if !std::mem::replace(&mut self.claims.lock().has_left, true) {
             self.memory.places.lock().remove(&self.start);
         }
     }

@@ -131,7 +131,7 @@ impl Landing {
     }
 
     /// Returns whether a part of it lies in memory of another process.
-    pub fn lies_elsewhere(&self) -> bool {
+    pub fn lies_in_foreign_memory(&self) -> bool {
         self.foreign.is_some()
     }
 

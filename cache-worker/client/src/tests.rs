@@ -89,6 +89,12 @@ impl TestWorker {
         Self { id: WorkerId(id.into()), asked, tenants, faults: handle, peer }
     }
 
+    /// One whose answers are held until the test lets them go, also when nobody wants them any more.
+    fn answering_late(id: &str) -> Self {
+        let faults = InProcessFaults::without_faults().hold_deliveries().late_replies();
+        Self::with_faults(id, faults, honest())
+    }
+
     /// One that is reached over verbs, with faults, or else over tcp.
     fn with_ways(id: &str, verbs: InProcessFaults, tcp: InProcessFaults, script: Script) -> Self {
         let (asked, tenants) = (Arc::default(), Arc::default());

@@ -47,11 +47,13 @@ async fn land_read<G: LendingGuest>(
     submission: &LentSubmission,
     ticket: &mut LentTicket,
 ) -> Result<LentCompletion, LentOutcome> {
-    let method = match request.method {
-        LentReadMethod::Get => Method::GET,
-        LentReadMethod::Head => Method::HEAD,
+    let (method, place) = match request.method {
+        LentReadMethod::Get => {
+            let place = ticket.place_body(submission.body_offset, submission.body_bytes_max);
+            (Method::GET, place)
+        }
+        LentReadMethod::Head => (Method::HEAD, None),
     };
-    let place = ticket.place_body(submission.body_offset, submission.body_bytes_max);
     let answer = guest.answer_read(request, place.clone()).await;
     let landed = land_answer(answer, &method, submission, ticket, place.as_deref()).await;
     if let Some(place) = place {

@@ -8,17 +8,18 @@ use verbs3_rdma::landing::Landing;
 use crate::reading::span_request::ObjectBytesPlace;
 
 /// Makes a landing of the segments `cut` for an object's bytes from `at` on, in their place where
-/// they have one. The first `held_max` bytes of an object never land there: they may be all of an
-/// object that is held for others too. `None`: no memory is left.
+/// they have one and `at` is known. The first `held_max` bytes of an object never land there: they
+/// may be all of an object that is held for others too. `None`: no memory is left.
 pub(super) fn make_landing(
     arena: &Arena,
     place: Option<&ObjectBytesPlace>,
-    at: u64,
+    at: Option<u64>,
     cut: &[usize],
     held_max: u64,
 ) -> Option<Landing> {
     let bytes: u64 = cut.iter().map(|&length| length as u64).sum();
     let claim = |place: &ObjectBytesPlace| {
+        let at = at?;
         let own = if at == 0 { held_max.min(bytes) } else { 0 };
         let claimed = place.claim_range(at + own, (bytes - own) as u32)?;
         Some((own as usize, claimed))

@@ -233,12 +233,10 @@ impl ObjectOpener {
                     let held_max = self.leases.held_object_bytes_max();
                     let place = request.place.as_ref();
                     let place = place.filter(|_| landing_use == LandingUse::Wholly);
-                    let first = want.first_byte();
-                    let (place, at) =
-                        (place.filter(|_| first.is_some()), first.unwrap_or_default());
+                    let at = want.first_byte();
                     let made = make_landing(&self.spans.arena, place, at, &cut, held_max);
                     let made = made.ok_or(NoMemory)?;
-                    lands_in_place = made.lies_elsewhere();
+                    lands_in_place = made.lies_in_foreign_memory();
                     landing = Some(made);
                 }
             }

@@ -258,8 +258,8 @@ impl SpanRead {
                 let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
                 let place = place.as_ref().filter(|_| landing_use == LandingUse::Wholly);
                 let at = block_at + u64::from(range.start);
-                let landing = make_landing(&self.reader.arena, place, at, &cuts, 0);
-                lands_in_place = landing.as_ref().is_some_and(Landing::lies_elsewhere);
+                let landing = make_landing(&self.reader.arena, place, Some(at), &cuts, 0);
+                lands_in_place = landing.as_ref().is_some_and(Landing::lies_in_foreign_memory);
                 landing.ok_or(NoMemory)
             };
             Ok((message.encode(), landing_use.wants_landing().then(&mut lend).transpose()?))

@@ -175,12 +175,7 @@ async fn a_worker_whose_bytes_are_bad_elsewhere_too_is_replaced() {
 /// What the owner sends late could replace verified bytes: the place stays closed until it can't.
 #[tokio::test(start_paused = true)]
 async fn a_place_is_not_free_while_a_hedged_owner_may_write_to_it() {
-    let a = TestWorker::with_faults(
-        "a",
-        InProcessFaults::without_faults().hold_deliveries().late_replies(),
-        honest(),
-    );
-    let b = TestWorker::new("b", honest());
+    let (a, b) = (TestWorker::answering_late("a"), TestWorker::new("b", honest()));
     let tier = tier(&[&a, &b]);
     a.connect().await;
     let lender = Lender::new();

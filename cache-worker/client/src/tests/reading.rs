@@ -66,12 +66,7 @@ async fn a_connection_that_breaks_anywhere_loses_and_repeats_no_byte() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_owner_is_hedged_and_its_late_reply_changes_nothing() {
-    let a = TestWorker::with_faults(
-        "a",
-        InProcessFaults::without_faults().hold_deliveries().late_replies(),
-        honest(),
-    );
-    let b = TestWorker::new("b", honest());
+    let (a, b) = (TestWorker::answering_late("a"), TestWorker::new("b", honest()));
     let tier = tier(&[&a, &b]);
     let (bytes, end) = drain(&mut read(&tier, "a", 0)).await;
     assert!(bytes == content(0, END) && matches!(end, SpanItem::End));
