@@ -29,7 +29,8 @@ impl ObjectOpener {
         let wanted = self.of_first_block(request, object_bytes);
         let bytes = if wanted.is_empty() { None } else { held.read_bytes() };
         let may_hold = self.leases.may_hold_object(object_bytes);
-        let is_spread = wanted.end - wanted.start >= u64::from(SPREAD_BYTES_MIN) && !may_hold;
+        let wanted_bytes = wanted.end.saturating_sub(wanted.start);
+        let is_spread = wanted_bytes >= u64::from(SPREAD_BYTES_MIN) && !may_hold;
         if bytes.is_none() && !wanted.is_empty() && !is_spread {
             let is_part = wanted != (0..object_bytes);
             let widens = is_part && may_hold && held.should_widen();
