@@ -6,6 +6,7 @@ pub mod coordinators;
 pub mod doctor;
 pub mod fleet;
 pub mod plan;
+pub mod probe;
 pub mod settings;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use config::ConfigCommand;
 use coordinators::{StatusArguments, WorkerAction};
 use doctor::DoctorArguments;
 use plan::PlanArguments;
+use probe::ProbeArguments;
 use settings::{path_and_value, set_flags};
 
 /// The whole command line of the `verbs3` binary. clap parses it.
@@ -72,6 +74,8 @@ pub enum TopLevelCommand {
     Config(ConfigCommand),
     /// Whether a coordinated cluster is well, and if not, what to do
     Status(StatusArguments),
+    /// The health of one process, by its socket file: for probes that must reach no other
+    Probe(ProbeArguments),
     /// An entry of the console's users file; the password is the first line of standard input
     ConsoleUser(ConsoleUserArguments),
     /// Whether a data set fits a cluster, what it takes, and a configuration for it

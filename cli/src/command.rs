@@ -9,5 +9,6 @@ mod drain;
 pub mod membership;
 pub mod plan;
 pub mod preload;
+pub mod probe;
 pub mod status;
 pub mod version;

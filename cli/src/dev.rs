@@ -32,6 +32,7 @@ use verbs3_ufs::{UfsKind, UfsSettings};
 use crate::demo::{self, DemoSetup};
 use crate::process::RunningProcess;
 use crate::reactor_threads::ReactorThreads;
+use crate::wiring::gateway::EarlyAdmin;
 use crate::wiring::preload_jobs::CoordinatorJobs;
 use crate::wiring::tier::WorkerConnector;
 use crate::wiring::{cluster_geometry, gateway, map_arena, mounts, stores, tier, worker};
@@ -79,7 +80,8 @@ pub async fn run_dev(
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register_metrics(&registry)?;
-    let (admin, admin_address) = gateway::start_admin(&gateway, &registry, &process)?;
+    let EarlyAdmin { admin, address: admin_address, .. } =
+        gateway::start_admin(&gateway, &registry, &process, false)?;
     let geometry = cluster_geometry(&cluster)?;
     let stores = stores::open_stores(&ufs, &registry).await?;
     if own_store {
@@ -127,13 +129,14 @@ pub async fn run_dev(
         registry: &registry,
     };
     let reactors = ReactorThreads::for_process(&process)?;
-    let serving = gateway::serve_gateway(
+    let (serving, _) = gateway::serve_gateway(
         &gateway,
         parts,
         tier,
         reactors.runtime_handles(),
         exported,
         &admin,
+        false,
     )?;
 
     banner::print_banner(serving.listen, admin_address, dir, key.as_ref());

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         TopLevelCommand::Config(ConfigCommand::Show(arguments)) => {
             command::config::show_config(&arguments)
         }
+        TopLevelCommand::Probe(arguments) => command::probe::run_probe(&arguments),
         TopLevelCommand::Status(arguments) => command::status::run_status(&arguments),
         TopLevelCommand::ConsoleUser(arguments) => {
             command::console_user::print_user_entry(&arguments)

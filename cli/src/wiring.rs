@@ -19,6 +19,7 @@ pub mod passed_sockets;
 pub mod preload;
 pub mod preload_jobs;
 pub mod relay;
+pub mod socket_handover;
 pub mod stores;
 pub mod tier;
 pub mod transports;

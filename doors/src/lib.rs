@@ -1,5 +1,5 @@
 //! Bounds on peers that have not proven who they are, and on what a single peer may hold; whose turn
-//! it is where something is scarce. Every listening side uses them.
+//! it is where something is scarce; files of unix sockets. Every listening side uses them.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -9,6 +9,7 @@ mod fair_rate;
 mod fair_rates;
 mod key_shares;
 mod rare_warning;
+mod socket_file;
 mod waiting_room;
 
 pub use address::address_group;
@@ -18,4 +19,5 @@ pub use fair_rate::FairRate;
 pub use fair_rates::FairRates;
 pub use key_shares::{KeyShare, KeyShares};
 pub use rare_warning::RareWarning;
+pub use socket_file::{NameHolder, NamedSocket, SocketFileOptions};
 pub use waiting_room::{RoomLimits, WaitingGuest, WaitingRoom};

@@ -268,9 +268,10 @@ impl GatewayService {
         self.server.serve_listener(listener);
     }
 
-    /// Opens the socket for memory that processes of this host lend, if the settings have one.
-    pub fn open_lending(&self) -> Result<(), LendingSocketError> {
-        self.lending.open_socket()
+    /// Opens the socket for memory that processes of this host lend, if the settings have one. With
+    /// `succeeds`, it takes the name from a gateway that serves there still.
+    pub fn open_lending(&self, succeeds: bool) -> Result<(), LendingSocketError> {
+        self.lending.open_socket(succeeds)
     }
 
     /// Returns the conditions of `/readyz`: not ready once the shutdown has begun. Stores are probed

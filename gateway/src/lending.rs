@@ -99,10 +99,11 @@ impl GatewayLending {
         Ok(Self { options, host, limits, metrics, stop, tasks })
     }
 
-    /// Opens the socket and serves it. Does nothing if none is set.
-    pub fn open_socket(&self) -> Result<(), LendingSocketError> {
+    /// Opens the socket and serves it. Does nothing if none is set. With `succeeds`, it takes the
+    /// name from a gateway that serves there still.
+    pub fn open_socket(&self, succeeds: bool) -> Result<(), LendingSocketError> {
         let Some(options) = &self.options else { return Ok(()) };
-        let listener = LendingListener::open_socket(options)?;
+        let listener = LendingListener::open_socket(options, succeeds)?;
         let (host, metrics) = (self.host.clone(), self.metrics.clone());
         let (stop, tasks) = (self.stop.clone(), self.tasks.clone());
         LendingServer::new(host, self.limits, metrics, stop, tasks).serve_socket(listener);

@@ -29,6 +29,16 @@ pub struct GatewaySettings {
     /// As `bind_device`, for `admin_listen`.
     #[setting(example = "eth0")]
     pub admin_bind_device: Option<String>,
+    /// Socket file over which a gateway that starts on this host takes the place of one that serves:
+    /// both have the same listening sockets, so that no client is refused meanwhile. Once the new
+    /// one serves, it alone is at `admin_listen`; the old one serves S3 until it is ended. None:
+    /// there is one gateway at a time. Not of `verbs3 dev`.
+    #[setting(example = "/run/verbs3-gateway/handover.sock")]
+    pub handover_socket: Option<PathBuf>,
+    /// Socket file that answers what `admin_listen` answers, of this process and no other: for
+    /// probes (`verbs3 probe`), where two gateways may share that address.
+    #[setting(example = "/run/verbs3-probe/probe.sock")]
+    pub probe_socket: Option<PathBuf>,
     /// Host names under which buckets may be in the host part (`bucket.s3.example`); path style
     /// works always.
     pub domains: Vec<String>,

@@ -36,6 +36,15 @@ def documented(path: str, begin: str, end: str = "```") -> str:
     return text[start : text.index(end, start)]
 
 
+def merge(values: dict, differing: dict) -> dict:
+    """As Helm lays one file of values over another."""
+    merged = dict(values)
+    for name, value in differing.items():
+        both = isinstance(value, dict) and isinstance(values.get(name), dict)
+        merged[name] = merge(values[name], value) if both else value
+    return merged
+
+
 class Installation:
     def __init__(self, cluster: Cluster, folder: Path, store: dict):
         self.cluster, self.folder, self.store = cluster, folder, store
@@ -85,12 +94,14 @@ class Installation:
             "controller": {"enabled": True, "secrets": [{"namespace": "train", "names": ["verbs3-access-key"]}]},
         }
 
-    def install_chart(self) -> None:
-        values = self.values(self.make_webhook_certificate())
+    def install_chart(self, differing: dict | None = None, overlay: str = "", pods: dict[str, int] = PODS | EXTRAS, seconds: float = 420) -> None:
+        """By the README's command; DIFFERING counts more than the values, and OVERLAY, of deploy/helm/overlays, more than these."""
+        values = merge(self.values(self.make_webhook_certificate()), differing or {})
         # JSON is YAML, and quotes what YAML takes for a boolean.
         (self.folder / "my-values.yaml").write_text(json.dumps(values))
-        self.run(documented("deploy/README.md", "helm install verbs3", "\n"))
-        self.await_pods(PODS | EXTRAS)
+        command = documented("deploy/README.md", "helm install verbs3", "\n")
+        self.run(f"{command} -f deploy/helm/overlays/{overlay}" if overlay else command)
+        self.await_pods(pods, seconds)
 
     def install_manifests(self) -> None:
         """deploy/kubernetes, with what its README wants written into it, and smaller."""
@@ -119,9 +130,9 @@ class Installation:
                 found[name] = found.get(name, 0) + 1
         return found
 
-    def await_pods(self, expected: dict[str, int]) -> None:
+    def await_pods(self, expected: dict[str, int], seconds: float = 420) -> None:
         try:
-            until(f"all pods are Ready: {expected}", lambda: self.ready_pods() == expected, 420)
+            until(f"all pods are Ready: {expected}", lambda: self.ready_pods() == expected, seconds)
         except SystemExit as error:
             raise SystemExit(f"{error}\n{self.told_of_pods()}") from error
         HELD.append(f"{sum(expected.values())} pods are Ready")

@@ -77,7 +77,7 @@ def prepare_network(said: dict) -> None:
     ip("link", "set", "lo", "up")
     while subprocess.run(["ip", "link", "show", "eth0"], capture_output=True).returncode != 0:
         time.sleep(0.05)
-    ip("addr", "add", f"{said['address']}/24", "dev", "eth0")
+    ip("addr", "replace", f"{said['address']}/24", "dev", "eth0")
     ip("link", "set", "eth0", "up")
     for pods, node in said["routes"]:
         ip("route", "add", pods, "via", node)
@@ -89,11 +89,10 @@ def prepare_network(said: dict) -> None:
 
 
 def write_configurations(said: dict, folder: Path) -> None:
-    (folder / "cni").mkdir()
+    (folder / "cni").mkdir(exist_ok=True)
     bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True,
               "ipam": {"type": "host-local", "ranges": [[{"subnet": said["pods"]}]], "routes": [{"dst": "0.0.0.0/0"}]}}
     (folder / "cni/10.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}))
-    (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, pause=said["pause"], programs=said["containerd"]))
     kubelet = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}, "x509": {"clientCAFile": said["authority"]}},
@@ -109,13 +108,14 @@ def write_configurations(said: dict, folder: Path) -> None:
     (folder / "kubelet.json").write_text(json.dumps(kubelet))
 
 
-def start(name: str, folder: Path, *words) -> int:
-    with (folder / f"{name}.log").open("ab") as log:
+def start(name: str, said: dict, *words) -> int:
+    with Path(said["logs"], f"{name}.log").open("ab") as log:
         return subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log, stderr=log).pid
 
 
 def start_containerd(said: dict, folder: Path) -> int:
-    process = start("containerd", folder, "containerd", "--config", folder / "containerd.toml")
+    (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, pause=said["pause"], programs=said["containerd"]))
+    process = start("containerd", said, "containerd", "--config", folder / "containerd.toml")
     ctr = ["ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io"]
     while subprocess.run([*ctr, "version"], capture_output=True).returncode != 0:
         time.sleep(0.2)
@@ -127,21 +127,16 @@ def start_containerd(said: dict, folder: Path) -> int:
     return process
 
 
-def main(path: str) -> int:
-    said = json.loads(Path(path).read_text())
-    folder = Path(said["folder"])
-    os.environ["PATH"] = f"{said['containerd']}/usr/bin:{said['containerd']}/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
-    prepare_folders(said, folder)
-    prepare_cgroups(said["cgroup"])
-    prepare_network(said)
+def run_node(said: dict, folder: Path) -> int:
+    """Until one of its programs has ended."""
     write_configurations(said, folder)
     programs, config = said["kubernetes"], folder / "kubelet.json"
     running = {start_containerd(said, folder): "containerd"}
-    running[start("kubelet", folder, f"{programs}/kubelet", f"--config={config}", f"--kubeconfig={said['kubelet_access']}",
-                  f"--root-dir={folder}/kubelet", f"--node-ip={said['address']}", f"--hostname-override={said['name']}",
-                  "--node-labels=verbs3=yes", "--v=2")] = "kubelet"
+    running[start("kubelet", said, f"{programs}/kubelet", f"--config={config}", f"--kubeconfig={said['kubelet_access']}",
+                  f"--root-dir={said['kubelet_root']}", f"--node-ip={said['address']}", f"--hostname-override={said['name']}",
+                  f"--node-labels={said['labels']}", f"--register-with-taints={said['taints']}", "--v=2")] = "kubelet"
     # Without the settings of connection tracking, which are the whole machine's.
-    running[start("kube-proxy", folder, f"{programs}/kube-proxy", "--proxy-mode=nftables", f"--kubeconfig={said['proxy_access']}",
+    running[start("kube-proxy", said, f"{programs}/kube-proxy", "--proxy-mode=nftables", f"--kubeconfig={said['proxy_access']}",
                   f"--hostname-override={said['name']}", "--cluster-cidr=10.88.0.0/16", "--conntrack-max-per-core=0",
                   "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0")] = "kube-proxy"
     while True:
@@ -150,6 +145,20 @@ def main(path: str) -> int:
         if process in running:
             print(f"{running[process]} has ended: {status}", flush=True)
             return 1
+
+
+def find_programs(said: dict) -> None:
+    os.environ["PATH"] = f"{said['containerd']}/usr/bin:{said['containerd']}/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def main(path: str) -> int:
+    said = json.loads(Path(path).read_text())
+    folder = Path(said["folder"])
+    find_programs(said)
+    prepare_folders(said, folder)
+    prepare_cgroups(said["cgroup"])
+    prepare_network(said)
+    return run_node(said, folder)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 #! The chart and the manifests of deploy/ under real kubelets: a cluster of three nodes on this machine, each in namespaces of its own.
 #! By hand alone: building it takes a quarter of an hour of two idle cores once, and a run ten minutes. Needs root and cgroup v1.
 #
-#   pods.sh DIR [--only chart|manifests]     DIR takes images, trees and logs
+#   pods.sh DIR [--only chart|manifests|rdma]     DIR takes images, trees and logs
 set -euo pipefail
 
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -23,11 +23,14 @@ ETCD=$("$ROOT/tests/testbed/etcd.sh")
 HELM=$("$ROOT/tests/testbed/helm.sh")
 CONTAINERD=$("$ROOT/tests/testbed/containerd.sh")
 KUBERNETES=$("$ROOT/tests/testbed/kubernetes.sh" kubelet kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl pause)
+PLUGIN=$("$ROOT/tests/testbed/device-plugin.sh")
+PROMETHEUS=$("$ROOT/tests/testbed/prometheus.sh")
+"$ROOT/tests/testbed/vm.sh" install
 COREDNS=$("$ROOT/tests/testbed/coredns.sh")
 BASE=$("$ROOT/tests/testbed/debian-root.sh" "$("$VENV/bin/python" "$HERE/pod_images.py" --command)")
 PYTHON=$("$ROOT/tests/testbed/debian-root.sh" 'apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*')
 "$ROOT/tests/testbed/wheel.sh" "$DIR/wheel"
-"$VENV/bin/python" "$HERE/pod_images.py" --verbs3 "$VERBS3" --etcd "$ETCD" --pause "$KUBERNETES/pause" --venv "$VENV" --dir "$DIR/images" --package "$DIR/wheel/site/verbs3" \
+"$VENV/bin/python" "$HERE/pod_images.py" --verbs3 "$VERBS3" --etcd "$ETCD" --pause "$KUBERNETES/pause" --venv "$VENV" --dir "$DIR/images" --package "$DIR/wheel/site/verbs3" --plugin "$PLUGIN" \
   --root "$BASE" --python-root "$PYTHON"
 
 # The nodes' cgroups outlive their processes, which end with the first one of the namespaces below.
@@ -44,4 +47,4 @@ rm -rf "$DIR/lab"
 mkdir -p /var/lib/cni
 # Not exec: the trap is this shell's. Whoever kills the shell kills all of it.
 setpriv --pdeathsig KILL unshare --mount --uts --net --pid --ipc --fork --mount-proc --kill-child "$VENV/bin/python" "$HERE/pods.py" --verbs3 "$VERBS3" \
-  --kubernetes "$KUBERNETES" --containerd "$CONTAINERD" --etcd "$ETCD" --coredns "$COREDNS" --helm "$HELM" --dir "$DIR" "$@"
+  --kubernetes "$KUBERNETES" --containerd "$CONTAINERD" --etcd "$ETCD" --coredns "$COREDNS" --helm "$HELM" --plugin "$PLUGIN" --prometheus "$PROMETHEUS" --dir "$DIR" "$@"

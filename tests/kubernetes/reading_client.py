@@ -2,8 +2,8 @@
 
     reading_client.py SAID      SAID: {"endpoints", "attempts", "access", "secret", "bucket", "objects": {key: sha256}, "stop": path}
 
-Prints {"requests", "errors": [...], "wrong", "slowest_ms"} as JSON. ATTEMPTS: the most for one request; "default" leaves it to boto3, as
-most clients do; "fresh" is one, by a connection of its own."""
+Prints {"requests", "errors": [...], "wrong", "slowest_ms"} as JSON. ATTEMPTS: the most for one request; "fresh" is one, by a
+connection of its own."""
 
 import hashlib
 import json
@@ -19,9 +19,9 @@ from botocore.config import Config
 
 def client_of(endpoint: str, said: dict):
     attempts = 1 if said["attempts"] == "fresh" else said["attempts"]
-    retries = {} if attempts == "default" else {"retries": {"mode": "standard", "total_max_attempts": attempts}}
     return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=said["access"], aws_secret_access_key=said["secret"],
-                        config=Config(signature_version="s3v4", s3={"addressing_style": "path"}, connect_timeout=5, read_timeout=30, **retries))
+                        config=Config(signature_version="s3v4", s3={"addressing_style": "path"}, connect_timeout=5, read_timeout=30,
+                                      retries={"mode": "standard", "total_max_attempts": attempts}))
 
 
 def read_object(client, key: str, said: dict) -> bytes:

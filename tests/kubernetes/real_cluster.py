@@ -4,17 +4,25 @@ policies, and no storage class: volumes are made beforehand."""
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 from api_server import Processes, certificate, openssl, until
 from one_machine import HUB, Machine, address_of, make_bridge, pods_of
 from pod_images import PAUSE_NAME
+from virtual_machine import SHARED, VirtualMachine
 
 NODES = 3
+# Nodes that join later, for a round that wants RDMA (rdma_pods.py).
+VIRTUAL_NODES = 2
 CGROUP = "/verbs3-pods"
 # Rounds of installing, each with volumes of its own for etcd's members.
-ROUNDS = 2
+ROUNDS = 3
+# Where a virtual node shows the devices of its NICs to the device plugin.
+SHOWN_NICS = "/run/nics"
+# Of a virtual node, for images and what containers write.
+DISK_BYTES = 4 << 30
 CLIENT, SERVER = "extendedKeyUsage=clientAuth\n", "extendedKeyUsage=serverAuth\n"
 # Whom the control plane's parts and the nodes' proxies are to the API server.
 ACCOUNTS = {"admin": "/O=system:masters/CN=admin", "manager": "/CN=system:kube-controller-manager", "scheduler": "/CN=system:kube-scheduler",
@@ -46,25 +54,30 @@ class Programs:
 
 
 class Cluster:
-    def __init__(self, programs: Programs, folder: Path, images: list[dict]):
+    def __init__(self, programs: Programs, folder: Path, images: list[dict], others: int = 0):
         self.programs, self.folder, self.images = programs, folder, images
         self.pki, self.access = folder / "pki", folder / "pki/admin.conf"
         self.processes, self.nodes = Processes(folder), []
+        # Nodes beside the NODES machines of namespaces.
+        self.others = others
 
     def start(self) -> None:
-        make_bridge(NODES)
+        make_bridge(NODES + self.others)
         self.make_accounts()
         self.start_control_plane()
         for number in range(1, NODES + 1):
             self.start_node(number)
-        until("all nodes are ready", lambda: self.look_at_nodes() == NODES, 180)
+        self.await_nodes(180)
+
+    def await_nodes(self, seconds: float) -> None:
+        until("all nodes are ready", lambda: self.look_at_nodes() == len(self.nodes), seconds)
 
     def make_accounts(self) -> None:
         self.pki.mkdir()
         names = f"IP:{HUB},IP:10.96.0.1,DNS:kubernetes.default.svc"
         certificate(self.pki, "server", "/CN=kube-apiserver", f"subjectAltName={names}\n{SERVER}")
         openssl("genrsa", "-out", "sa.key", "2048", folder=self.pki)
-        nodes = {f"n{number}": f"/O=system:nodes/CN=system:node:n{number}" for number in range(1, NODES + 1)}
+        nodes = {f"n{number}": f"/O=system:nodes/CN=system:node:n{number}" for number in self.all_numbers()}
         for name, subject in (ACCOUNTS | nodes).items():
             certificate(self.pki, name, subject, CLIENT)
             user = {"client-certificate": f"{self.pki}/{name}.crt", "client-key": f"{self.pki}/{name}.key"}
@@ -94,19 +107,57 @@ class Cluster:
         start("coredns", self.programs.coredns, "-conf", self.folder / "Corefile")
 
     def start_node(self, number: int) -> None:
+        folder = self.folder / f"n{number}"
+        path = self.describe_node(number, self.images, volumes=[str(self.volume_of(number, count)) for count in range(ROUNDS)])
+        program = Path(__file__).resolve().parent / "node_machine.py"
+        self.nodes.append(Machine(number, folder / "machine.log", ["python3", str(program), str(path)]))
+
+    def describe_node(self, number: int, images: list[dict], **differing) -> Path:
+        """The file for its first process."""
         name, folder = f"n{number}", self.folder / f"n{number}"
         folder.mkdir()
         said = {
-            "name": name, "folder": str(folder), "address": address_of(number), "pods": pods_of(number), "hub": HUB,
-            "routes": [(pods_of(other), address_of(other)) for other in range(1, NODES + 1) if other != number],
-            "volumes": [str(self.volume_of(number, count)) for count in range(ROUNDS)], "cgroup": f"{CGROUP}/{name}",
+            "name": name, "folder": str(folder), "logs": str(folder), "address": address_of(number), "pods": pods_of(number), "hub": HUB,
+            "routes": [(pods_of(other), address_of(other)) for other in self.all_numbers() if other != number],
+            "cgroup": f"{CGROUP}/{name}", "kubelet_root": f"{folder}/kubelet", "labels": "verbs3=yes", "taints": "",
             "containerd": str(self.programs.containerd), "kubernetes": str(self.programs.kubernetes), "pause": PAUSE_NAME,
-            "images": [(image["path"], image["repository"]) for image in self.images],
+            "images": [(image["path"], image["repository"]) for image in images],
             "authority": f"{self.pki}/ca.crt", "kubelet_access": f"{self.pki}/{name}.conf", "proxy_access": f"{self.pki}/proxy.conf",
         }
-        (folder / "node.json").write_text(json.dumps(said))
-        program = Path(__file__).resolve().parent / "node_machine.py"
-        self.nodes.append(Machine(number, folder / "machine.log", ["python3", str(program), str(folder / "node.json")]))
+        path = folder / "node.json"
+        path.write_text(json.dumps(said | differing))
+        return path
+
+    def all_numbers(self) -> range:
+        return range(1, NODES + self.others + 1)
+
+    def import_images(self, images: list[dict]) -> Path:
+        """The file of a disk with a folder of containerd's that has the images."""
+        folder = self.folder / "imported"
+        folder.mkdir()
+        (folder / "said.json").write_text(json.dumps({
+            "folder": str(folder), "logs": str(folder), "pause": PAUSE_NAME, "containerd": str(self.programs.containerd),
+            "images": [(image["path"], image["repository"]) for image in images]}))
+        program = Path(__file__).resolve().parent / "import_images.py"
+        subprocess.run(["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "python3", str(program), str(folder / "said.json")], check=True)
+        disk = self.folder / "imported.disk"
+        with disk.open("wb") as file:
+            file.truncate(DISK_BYTES)
+        subprocess.run(["mkfs.ext4", "-q", "-d", str(folder), str(disk)], check=True)
+        shutil.rmtree(folder)
+        return disk
+
+    def start_virtual_node(self, number: int, disk: Path, labels: str, taints: str) -> VirtualMachine:
+        """A node that is a virtual machine with an RDMA device. What it writes is in its memory, but for its logs."""
+        folder = self.folder / f"n{number}"
+        path = self.describe_node(number, [], folder="/run/node", logs=SHARED, cgroup="/", kubelet_root="/var/lib/kubelet",
+                                  labels=labels, taints=taints, nics=SHOWN_NICS)
+        program = Path(__file__).resolve().parent / "virtual_node.py"
+        # Without site: what a machine adds there takes seconds under emulation.
+        words = ["/usr/bin/python3", "-s", "-S", "-B", str(program), str(path)]
+        node = VirtualMachine(number, folder, folder / "machine.log", disk, words)
+        self.nodes.append(node)
+        return node
 
     def volume_of(self, number: int, count: int) -> Path:
         return self.folder / f"n{number}/volumes/etcd-{count}"

@@ -34,6 +34,7 @@ describe_rails() {
     RAIL_DEVICE[rail]=${text%:*}$rail RAIL_ADDRESS[rail]=10.77.$rail.$mine RAIL_PEER[rail]=10.77.$rail.$other
     rail=$((rail + 1))
   done
+  [ -z "${VM_ADDRESS:-}" ] || RAIL_ADDRESS[0]=$VM_ADDRESS RAIL_PEER[0]=$VM_ADDRESS
 }
 describe_rails
 

@@ -36,9 +36,12 @@ ln -sf /proc/self/fd /root/dev/fd
 hostname vm
 ulimit -l unlimited
 
-chroot /root /bin/bash /run/vm/network >/share/network.log 2>&1 || give_up "the network: $(cat /share/network.log)"
+# Not chroot alone: who enters a container's namespaces gets their real root, which this makes it. This script keeps its own.
+cd /root || give_up "no root"
+mount --move . / || give_up "the root can't be moved"
+chroot . /bin/bash /run/vm/network >/share/network.log 2>&1 || give_up "the network: $(cat /share/network.log)"
 uname -r >/share/booted
-chroot /root /bin/bash /run/vm/job >/share/stdout 2>/share/stderr </dev/null
+chroot . /bin/bash /run/vm/job >/share/stdout 2>/share/stderr </dev/null
 echo $? >/share/status
 dmesg >/share/dmesg
 sync

@@ -26,7 +26,7 @@ die() { say "$*"; exit $NO_VM; }
 # shellcheck source=vm-install.sh
 . "$HERE/vm-install.sh"
 
-TIMEOUT=300 SHARE='' MEMORY_MIB=2048 CPUS=2 RAILS=()
+TIMEOUT=300 SHARE='' MEMORY_MIB=2048 CPUS=2 RAILS=() TAP='' ADDRESS='' DISK=''
 
 usage() {
   cat <<USAGE
@@ -41,6 +41,8 @@ usage: vm.sh install                                     packages, kernel, siw a
                  and DIR/b, and DIR/common is \$VM_COMMON in both
   --memory MIB   of each guest, default $MEMORY_MIB; the guest's writes live there as well
   --cpus N       of each guest, default $CPUS
+  --disk FILE    /dev/vda in the guest, which begins as FILE; what is written there is gone with the guest (run only)
+  --tap NAME=ADDRESS  rail 0 is that tap device of this machine, and the guest has ADDRESS/24 there (run only)
 run: stdout, stderr and the exit status are COMMAND's. pair: lines are marked a: and b:; 0 if both ended with 0, else
 the status of the one that failed first; each host's own is in DIR/a/result and DIR/b/result.
 $NO_VM means that a VM did not come up, and why is on stderr.
@@ -56,6 +58,8 @@ parse_options() {
       --share) SHARE=$2; shift 2 ;;
       --memory) MEMORY_MIB=$2; shift 2 ;;
       --cpus) CPUS=$2; shift 2 ;;
+      --disk) DISK=$2; shift 2 ;;
+      --tap) TAP=${2%%=*} ADDRESS=${2#*=}; shift 2 ;;
       --rail)
         [[ $2 =~ ^(rxe|siw|none)(:(1024|2048|4096))?(@veth)?$ ]] || { say "no such rail: '$2'"; usage >&2; exit 2; }
         RAILS+=("$2"); shift 2 ;;
@@ -81,13 +85,17 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # The NICs, one qemu argument a line: of a lone VM on a hub each, of a pair on a socket in the folder WIRES, which host a
-# listens on. The MAC says side and rail. host_mtu is what the guest may raise its MTU to.
+# listens on, or rail 0 on a tap device. The MAC says side and rail, or the tap's address. host_mtu is what the guest may
+# raise its MTU to.
 nic_arguments() { # SIDE WIRES
   local rail side=2 server=on
   [ "$1" = a ] || { side=3; server=off; }
   for rail in "${!RAILS[@]}"; do
     [[ ${RAILS[$rail]} != *@veth ]] || continue
-    if [ -n "$2" ]; then
+    if [ -n "$TAP" ] && [ "$rail" = 0 ]; then
+      side=${ADDRESS##*.}
+      printf '%s\n' -netdev "tap,id=n0,ifname=$TAP,script=no,downscript=no"
+    elif [ -n "$2" ]; then
       printf '%s\n' -netdev "stream,id=n$rail,server=$server,addr.type=unix,addr.path=$2/rail$rail"
     else
       printf '%s\n' -netdev "hubport,hubid=$rail,id=n$rail"
@@ -97,8 +105,8 @@ nic_arguments() { # SIDE WIRES
 }
 
 guest_environment() { # SIDE COMMON
-  printf 'export VM_SHARE=/run/vm VM_COMMON=%q VM_SIDE=%q VM_RAILS=%q VM_KERNEL=%q VM_MODULES=%q\n' \
-    "${2:+/run/common}" "$1" "${RAILS[*]}" "$KERNEL_VERSION" "$KERNEL_FOLDER/root"
+  printf 'export VM_SHARE=/run/vm VM_COMMON=%q VM_SIDE=%q VM_RAILS=%q VM_KERNEL=%q VM_MODULES=%q VM_ADDRESS=%q\n' \
+    "${2:+/run/common}" "$1" "${RAILS[*]}" "$KERNEL_VERSION" "$KERNEL_FOLDER/root" "$ADDRESS"
 }
 
 job_script() { # SIDE COMMON COMMAND…
@@ -122,6 +130,7 @@ machine() { # SIDE SHARE COMMON WIRES COMMAND…
     -kernel "$KERNEL_FOLDER/root/boot/vmlinuz-$KERNEL_VERSION" -initrd "$INITRAMFS" -append "console=ttyS0 quiet panic=-1"
     -virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
     -virtfs "local,path=$share,mount_tag=share,security_model=none,multidevs=remap")
+  if [ -n "$DISK" ]; then qemu+=(-drive "file=$DISK,if=virtio,format=raw,snapshot=on"); fi
   if [ -n "$common" ]; then qemu+=(-virtfs "local,path=$common,mount_tag=common,security_model=none,multidevs=remap"); fi
   while read -r argument; do qemu+=("$argument"); done < <(nic_arguments "$side" "$wires")
   timeout --kill-after=5 "$TIMEOUT" "${qemu[@]}" </dev/null >"$share/console" 2>&1 &
@@ -202,6 +211,7 @@ pair() {
   for index in "${!REST[@]}"; do [ "${REST[$index]}" != ::: ] || break; done
   a=("${REST[@]:0:$index}"); b=("${REST[@]:$((index + 1))}")
   if [ ${#a[@]} = 0 ] || [ ${#b[@]} = 0 ]; then usage >&2; exit 2; fi
+  [ -z "$TAP$DISK" ] || { say "--tap and --disk are for a lone guest"; exit 2; }
   for rail in "${RAILS[@]}"; do [[ $rail != *@veth ]] || { say "a pair's rails are on the wire: '$rail'"; exit 2; }; done
   install
   share_folder

@@ -1,6 +1,8 @@
 //! The gateway process, and the part of it that the development process shares.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,14 +15,16 @@ use verbs3_certificates::NodeRole;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{ProcessSettings, RootSettings};
 use verbs3_coordinator_client::api::ActivityRole;
+use verbs3_doors::{NamedSocket, SocketFileOptions};
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::{GatewayParts, GatewaySettings, GatewayTlsSettings, HttpListener, TlsFiles};
 use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
 
 use super::activity_reporter::ActivityReporter;
-use super::admin_server::AdminServer;
+use super::admin_server::{AdminServer, ProcessSockets};
 use super::listen_endpoint::ListenEndpoint;
 use super::preload_jobs::CoordinatorJobs;
+use super::socket_handover::{HandoverGreeting, OfferedSockets, Predecessor};
 use super::tier::{WorkerConnector, host_name};
 use super::transports::check_tcp_binding;
 use super::trusted_cluster::TrustedCluster;
@@ -32,6 +36,8 @@ use crate::reactor_threads::ReactorThreads;
 
 /// Who knows no worker after so long is told so: more than an election and a join take.
 const WORKERS_WITHIN: Duration = Duration::from_secs(10);
+/// Setting that is named where a handover fails.
+const HANDOVER: &str = "gateway.handover_socket";
 
 /// A gateway that serves.
 pub struct ServingGateway {
@@ -68,7 +74,17 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     let followed = cluster.follow_files(&registry, CancellationToken::new())?;
     let geometry = cluster_geometry(&cluster)?;
     check_tcp_binding(&tcp, &cluster)?;
-    let (admin, admin_address) = start_admin(&gateway, &registry, &process)?;
+    let handover = gateway.handover_socket.clone();
+    let greeting = HandoverGreeting::of_gateway(&gateway, &cluster);
+    let predecessor = match &handover {
+        Some(path) => Predecessor::take_over(path, &greeting).context(HANDOVER)?,
+        None => None,
+    };
+    let succeeds = predecessor.is_some();
+    let EarlyAdmin { admin, address: admin_address, socket: admin_socket } =
+        start_admin(&gateway, &registry, &process, succeeds)?;
+    // Until this process serves, the one before answers at the admin address.
+    let serves = predecessor.map(|it| it.follow(admin.cession())).transpose().context(HANDOVER)?;
     let memory = gateway.memory.clone();
     let mapping = tokio::task::spawn_blocking(move || map_arena(&memory, 1, geometry));
     let arena = mapping.await.context("the mapping of memory broke down")??;
@@ -103,14 +119,27 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         registry: &registry,
     };
     let reactors = ReactorThreads::for_process(&process)?;
-    let serving =
-        serve_gateway(&gateway, parts, tier, reactors.runtime_handles(), exported, &admin)?;
+    let threads = reactors.runtime_handles();
+    if started.stop.is_cancelled() {
+        // Before anything of a gateway that serves becomes this one's.
+        return Ok(());
+    }
+    let (serving, socket) =
+        serve_gateway(&gateway, parts, tier, threads, exported, &admin, succeeds)?;
+    if let Some(path) = handover {
+        let (sockets, admin) = ([socket, admin_socket], admin.cession());
+        let offer = OfferedSockets { path, greeting, sockets, admin };
+        offer.start_offer(started.stop.clone()).context(HANDOVER)?;
+    }
     let reporting = coordinator_client::build_client(&cluster).map(|client| {
         let name = format!("{}:{}", host_name(), serving.listen.port());
         ActivityReporter::new(client, registry.clone(), ActivityRole::Gateway, name)
             .start(unfollow.clone())
     });
     started.signal_ready(serving.listen, Some(admin_address))?;
+    if let Some(serves) = serves {
+        serves.cancel();
+    }
     started.stop.cancelled().await;
     serving.drain_gateway(process.drain_for.0).await;
     unfollow.cancel();
@@ -129,26 +158,49 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     admin.shutdown().await
 }
 
-/// Serves the admin endpoints, and returns their address. Not ready before [`serve_gateway`].
+/// Admin endpoints before there is a gateway.
+pub struct EarlyAdmin {
+    pub admin: AdminServer,
+    pub address: SocketAddr,
+    /// What listens there, once more.
+    pub socket: OwnedFd,
+}
+
+/// Serves the admin endpoints; at their address not while it is `ceded`. Not ready before
+/// [`serve_gateway`].
 pub fn start_admin(
     config: &GatewaySettings,
     registry: &Registry,
     process: &ProcessSettings,
-) -> anyhow::Result<(AdminServer, SocketAddr)> {
-    let GatewaySettings { admin_listen, admin_bind_device, .. } = config;
+    ceded: bool,
+) -> anyhow::Result<EarlyAdmin> {
+    let GatewaySettings { admin_listen, admin_bind_device, probe_socket, .. } = config;
     let control = ListenEndpoint {
         address: *admin_listen,
         address_setting: "gateway.admin_listen",
         device: admin_bind_device.as_deref(),
         device_setting: "gateway.admin_bind_device",
     };
-    let socket = control.open_listener()?;
-    let address = socket.local_addr()?;
+    let listener = control.open_listener()?;
+    let (address, socket) = (listener.local_addr()?, listener.as_fd().try_clone_to_owned()?);
+    let probes = probe_socket.as_deref().map(open_probes).transpose()?;
     let reason = "memory is being mapped, and workers are looked for";
-    Ok((AdminServer::start_early(socket, registry.clone(), reason, process)?, address))
+    let sockets = ProcessSockets { address: listener, probes, ceded };
+    let admin = AdminServer::start_early(sockets, registry.clone(), reason, process)?;
+    Ok(EarlyAdmin { admin, address, socket })
 }
 
-/// Serves S3, connections of clients by `threads`. The tier is the gateway's from here on.
+/// The socket of probes. Its name is this process' alone, so whoever has it is one before.
+fn open_probes(path: &Path) -> anyhow::Result<NamedSocket> {
+    let path = path.to_owned();
+    let said = path.display().to_string();
+    NamedSocket::open(SocketFileOptions { path, mode: 0o600, owner: None, group: None })
+        .with_context(|| format!("can't make {said}; is its folder there? (gateway.probe_socket)"))
+}
+
+/// Serves S3, connections of clients by `threads`. The tier is the gateway's from here on. With
+/// `succeeds`, it takes the place of a gateway that serves still. What listens comes once more, for
+/// the next one.
 pub fn serve_gateway(
     config: &GatewaySettings,
     parts: GatewayParts<'_>,
@@ -156,7 +208,8 @@ pub fn serve_gateway(
     threads: Vec<Handle>,
     telemetry: Option<TelemetryHandle>,
     admin: &AdminServer,
-) -> anyhow::Result<ServingGateway> {
+    succeeds: bool,
+) -> anyhow::Result<(ServingGateway, OwnedFd)> {
     let GatewaySettings { listen, bind_device, tls, .. } = config;
     let http = ListenEndpoint {
         address: *listen,
@@ -164,7 +217,9 @@ pub fn serve_gateway(
         device: bind_device.as_deref(),
         device_setting: "gateway.bind_device",
     };
-    let listener = HttpListener::from_socket(http.open_listener()?, tls_files(tls).as_ref())
+    let listener = http.open_listener()?;
+    let socket = listener.as_fd().try_clone_to_owned()?;
+    let listener = HttpListener::from_socket(listener, tls_files(tls).as_ref())
         .context("gateway.tls")?
         .served_by(threads);
     let listen = listener.local_address()?;
@@ -173,11 +228,11 @@ pub fn serve_gateway(
         gateway.trace_with(tracer);
     }
     gateway.serve_s3(listener);
-    gateway.open_lending().context("gateway.lending.socket")?;
+    gateway.open_lending(succeeds).context("gateway.lending.socket")?;
     let mut readiness = gateway.start_readiness();
     readiness.push(workers_are_up(tier.clone()));
     admin.mark_started(readiness);
-    Ok(ServingGateway { gateway, tier, telemetry, listen })
+    Ok((ServingGateway { gateway, tier, telemetry, listen }, socket))
 }
 
 impl ServingGateway {

@@ -1,11 +1,13 @@
-//! Listening sockets that the service manager made and passed to this process (`LISTEN_FDS`, as
-//! systemd's socket units do). They outlive the process: clients that come during a restart wait in
-//! the socket's queue, and are not refused.
+//! Listening sockets that this process has from others: from the service manager (`LISTEN_FDS`, as
+//! systemd's socket units do), and from the process whose place it takes (`socket_handover`).
+//! They outlive the process: clients that come during a restart wait in the socket's queue, and are
+//! not refused.
 //!
 //! Owns those that no role has taken yet.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::LazyLock;
 
 use anyhow::bail;
@@ -26,6 +28,8 @@ static PASSED: LazyLock<Mutex<PassedSockets>> = LazyLock::new(|| {
 #[derive(Default)]
 struct PassedSockets {
     waiting: Vec<(SocketAddr, Socket)>,
+    /// Of the process whose place this one takes: nobody minds if one is not needed.
+    of_predecessor: Vec<(SocketAddr, Socket)>,
     /// What was passed and is no listening TCP socket.
     unfit: Vec<String>,
 }
@@ -34,17 +38,9 @@ impl PassedSockets {
     fn from_environment(passed: &mut ListenFd) -> Self {
         let mut sockets = Self::default();
         for number in 0..passed.len() {
-            let taken = passed.take_tcp_listener(number).and_then(|listener| {
-                let Some(listener) = listener else { return Ok(None) };
-                let address = listener.local_addr()?;
-                let socket = Socket::from(listener);
-                if !socket.is_listener()? {
-                    return Err(io::Error::other("it does not listen"));
-                }
-                // What this process starts has no use for it.
-                socket.set_cloexec(true)?;
-                Ok(Some((address, socket)))
-            });
+            let taken = passed
+                .take_tcp_listener(number)
+                .and_then(|listener| listener.map(require_listener).transpose());
             match taken {
                 Ok(found) => sockets.waiting.extend(found),
                 Err(error) => sockets.unfit.push(format!("number {number}: {error}")),
@@ -54,11 +50,14 @@ impl PassedSockets {
     }
 
     fn take(&mut self, address: SocketAddr) -> Option<Socket> {
-        let found = self.waiting.iter().position(|(of_socket, _)| *of_socket == address)?;
-        Some(self.waiting.swap_remove(found).1)
+        [&mut self.waiting, &mut self.of_predecessor].into_iter().find_map(|waiting| {
+            let found = waiting.iter().position(|(of_socket, _)| *of_socket == address)?;
+            Some(waiting.swap_remove(found).1)
+        })
     }
 
-    fn require_none(&self) -> anyhow::Result<()> {
+    fn require_none(&mut self) -> anyhow::Result<()> {
+        self.of_predecessor.clear();
         if let Some(unfit) = self.unfit.first() {
             bail!(
                 "the service manager passed something that is no listening TCP socket ({unfit}); \
@@ -74,6 +73,26 @@ impl PassedSockets {
         }
         Ok(())
     }
+}
+
+/// The address of a socket, which has to listen.
+fn require_listener(listener: TcpListener) -> io::Result<(SocketAddr, Socket)> {
+    let address = listener.local_addr()?;
+    let socket = Socket::from(listener);
+    if !socket.is_listener()? {
+        return Err(io::Error::other("it does not listen"));
+    }
+    // What this process starts has no use for it.
+    socket.set_cloexec(true)?;
+    Ok((address, socket))
+}
+
+/// Adds listening sockets of the process whose place this one takes.
+pub fn add_of_predecessor(sockets: Vec<OwnedFd>) -> io::Result<()> {
+    let sockets: io::Result<Vec<_>> =
+        sockets.into_iter().map(|socket| require_listener(socket.into())).collect();
+    PASSED.lock().of_predecessor.extend(sockets?);
+    Ok(())
 }
 
 /// Takes what was passed to this process. Call it before there are threads, or sockets of its own:
@@ -96,8 +115,6 @@ pub fn require_all_taken() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::net::TcpListener;
-
     use super::*;
 
     fn passed_socket() -> (SocketAddr, Socket) {
@@ -109,7 +126,7 @@ mod tests {
     fn a_socket_is_taken_by_its_address_once() {
         let (first, other) = (passed_socket(), passed_socket());
         let addresses = [first.0, other.0];
-        let mut passed = PassedSockets { waiting: vec![first, other], unfit: Vec::new() };
+        let mut passed = PassedSockets { waiting: vec![first, other], ..PassedSockets::default() };
         assert!(passed.take("127.0.0.1:1".parse().unwrap()).is_none());
         let taken = passed.take(addresses[1]).unwrap();
         assert_eq!(taken.local_addr().unwrap().as_socket(), Some(addresses[1]));
@@ -124,7 +141,8 @@ mod tests {
 
     #[test]
     fn what_is_no_listening_socket_is_told() {
-        let passed = PassedSockets { waiting: Vec::new(), unfit: vec!["number 0: odd".to_owned()] };
+        let unfit = vec!["number 0: odd".to_owned()];
+        let mut passed = PassedSockets { unfit, ..PassedSockets::default() };
         let told = passed.require_none().unwrap_err().to_string();
         assert!(told.contains("number 0: odd"), "{told}");
     }

@@ -65,7 +65,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let socket = control.open_listener()?;
     let admin_address = socket.local_addr()?;
     let reason = "memory is being mapped or registered";
-    let admin = AdminServer::start_early(socket, registry.clone(), reason, &process)?;
+    let admin = AdminServer::start_early(socket.into(), registry.clone(), reason, &process)?;
     let memory = worker.memory.clone();
     let mapping = tokio::task::spawn_blocking(move || map_arena(&memory, 1, geometry));
     let arena = mapping.await.context("the mapping of memory broke down")??;

@@ -1,6 +1,7 @@
 //! Checks of `[gateway]`.
 
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::Path;
 
 use super::check_device;
 use crate::cluster::ClusterSettings;
@@ -24,6 +25,8 @@ pub(super) fn check_gateway(
         bind_device,
         admin_listen,
         admin_bind_device,
+        handover_socket,
+        probe_socket,
         domains,
         own_hosts,
         identities,
@@ -44,6 +47,15 @@ pub(super) fn check_gateway(
     }
     check_device("gateway.bind_device", bind_device.as_deref(), findings);
     check_device("gateway.admin_bind_device", admin_bind_device.as_deref(), findings);
+    check_socket("gateway.handover_socket", handover_socket.as_deref(), findings);
+    check_socket("gateway.probe_socket", probe_socket.as_deref(), findings);
+    let sockets = [&lending.socket, handover_socket, probe_socket];
+    for (index, (socket, setting)) in sockets.iter().zip(SOCKETS).enumerate() {
+        if socket.is_some() && sockets[..index].contains(socket) {
+            findings
+                .add_error(setting, "is another of this gateway's sockets; choose another path");
+        }
+    }
     for (index, domain) in domains.iter().enumerate() {
         if !is_host_name(domain) {
             let path = format!("gateway.domains[{index}]");
@@ -80,6 +92,10 @@ pub(super) fn check_gateway(
     check_lending(lending, findings);
 }
 
+/// Settings of a gateway that name the file of a socket.
+const SOCKETS: [&str; 3] =
+    ["gateway.lending.socket", "gateway.handover_socket", "gateway.probe_socket"];
+
 /// Longest path of a socket, with what its file is called until it is whole (`sun_path`, unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 96;
 
@@ -91,11 +107,15 @@ fn check_lending(lending: &GatewayLendingSettings, findings: &mut CheckFindings)
             format!("{memory_max} is more than gateway.lending.memory_total, {memory_total}"),
         );
     }
+    check_socket("gateway.lending.socket", socket.as_deref(), findings);
+}
+
+fn check_socket(setting: &str, socket: Option<&Path>, findings: &mut CheckFindings) {
     let Some(socket) = socket else { return };
     let bytes = socket.as_os_str().len();
     if !socket.is_absolute() || socket.to_str().is_none() || bytes > SOCKET_PATH_BYTES_MAX {
         findings.add_error(
-            "gateway.lending.socket",
+            setting,
             format!("has to be an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes of text"),
         );
     }

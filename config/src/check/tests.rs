@@ -129,9 +129,14 @@ fn names_that_are_unknown_come_with_a_suggestion() {
         "[gateway]",
         "listen_address = 1",
         &["gateway.listen_address: no such setting; there are listen, bind_device, admin_listen, \
-            admin_bind_device, domains, own_hosts, identities, sigv2, cors_ttl, cors_stale_max, \
-            cache_headers, memory, tls, limits, timeouts, store_probe, read, tier, populate, peers, \
-            lending"],
+            admin_bind_device, handover_socket, probe_socket, domains, own_hosts, identities, sigv2, \
+            cors_ttl, cors_stale_max, cache_headers, memory, tls, limits, timeouts, store_probe, \
+            read, tier, populate, peers, lending"],
+    );
+    broken_by(
+        "[gateway]",
+        "handover_socket = \"/run/a.sock\"\nprobe_socket = \"/run/a.sock\"",
+        &["gateway.probe_socket: is another of this gateway's sockets; choose another path"],
     );
     broken(
         "name = \"aws\"",

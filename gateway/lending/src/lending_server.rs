@@ -67,13 +67,13 @@ impl<H: LendingHost> LendingServer<H> {
     }
 
     /// Accepts clients until the stop.
-    pub fn serve_socket(self: Arc<Self>, listener: LendingListener) {
+    pub fn serve_socket(self: Arc<Self>, mut listener: LendingListener) {
         let tasks = self.tasks.clone();
         tasks.spawn(async move {
             let stop = self.stop.stop.clone();
-            while let Some(accepted) = stop.run_until_cancelled(listener.socket.accept()).await {
+            while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
                 match accepted {
-                    Ok((stream, _)) => self.clone().admit_stream(stream),
+                    Ok(stream) => self.clone().admit_stream(stream),
                     Err(error) => {
                         warn!(%error, "a client that would lend memory could not be accepted");
                         tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -3,12 +3,12 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Gid, Uid, chown};
-use tokio::net::UnixListener;
+use tokio::net::UnixStream;
+use verbs3_doors::{NamedSocket, SocketFileOptions};
 
 /// Who may connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,14 +32,10 @@ pub struct LendingSocketOptions {
     pub group: Option<u32>,
 }
 
-/// A socket that accepts clients. Its file is removed when this is dropped, if it is still the same.
+/// A socket that accepts clients, and keeps its name. Its file is removed when this is dropped, if
+/// it is still the same.
 #[derive(Debug)]
-pub struct LendingListener {
-    pub(crate) socket: UnixListener,
-    path: PathBuf,
-    /// Device and inode.
-    file: (u64, u64),
-}
+pub struct LendingListener(NamedSocket);
 
 /// Reason why there can be no such socket.
 #[derive(Debug, thiserror::Error)]
@@ -66,31 +62,33 @@ pub enum LendingSocketError {
 }
 
 impl LendingListener {
-    /// Makes the socket. Replaces the file of a process that is gone. Must be called within a tokio
+    /// Makes the socket. Replaces the file of a process that is gone; with `succeeds`, also of one
+    /// that listens there still, whose place this process takes. Must be called within a tokio
     /// runtime.
-    pub fn open_socket(options: &LendingSocketOptions) -> Result<Self, LendingSocketError> {
-        let path = &options.path;
+    pub fn open_socket(
+        options: &LendingSocketOptions,
+        succeeds: bool,
+    ) -> Result<Self, LendingSocketError> {
+        let LendingSocketOptions { path, access, owner, group } = options;
         check_folder(path)?;
-        check_place(path)?;
+        check_place(path, succeeds)?;
         let make = |source| LendingSocketError::Make { path: path.clone(), source };
-        let made = make_socket(options).map_err(make)?;
-        let socket = UnixListener::from_std(made.0).map_err(make)?;
-        Ok(Self { socket, path: path.clone(), file: made.1 })
+        let mode = match access {
+            SocketAccess::Owner => 0o600,
+            SocketAccess::Group => 0o660,
+            SocketAccess::Everyone => 0o666,
+        };
+        let file = SocketFileOptions { path: path.clone(), mode, owner: *owner, group: *group };
+        NamedSocket::open(file).map(Self).map_err(make)
     }
 
     /// Returns the path that clients connect to and sign.
     pub fn socket_path(&self) -> &Path {
-        &self.path
+        self.0.socket_path()
     }
-}
 
-impl Drop for LendingListener {
-    fn drop(&mut self) {
-        let now = fs::symlink_metadata(&self.path).map(|file| (file.dev(), file.ino()));
-        if now.is_ok_and(|file| file == self.file) {
-            // What is left there is replaced by the next gateway.
-            let _ = fs::remove_file(&self.path);
-        }
+    pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
+        self.0.accept().await
     }
 }
 
@@ -108,13 +106,15 @@ fn check_folder(path: &Path) -> Result<(), LendingSocketError> {
     Ok(())
 }
 
-/// Fails unless the place is free, or holds a socket that nobody listens on.
-fn check_place(path: &Path) -> Result<(), LendingSocketError> {
+/// Fails unless the place is free, or holds a socket that nobody listens on, or that may be
+/// `replaced` all the same.
+fn check_place(path: &Path, replaced: bool) -> Result<(), LendingSocketError> {
     match fs::symlink_metadata(path) {
         Err(_) => Ok(()),
         Ok(file) if !file.file_type().is_socket() => {
             Err(LendingSocketError::NoSocket { path: path.to_owned() })
         }
+        Ok(_) if replaced => Ok(()),
         Ok(_) => match net::UnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
             Ok(_) | Err(_) => Err(LendingSocketError::Live { path: path.to_owned() }),
@@ -122,44 +122,11 @@ fn check_place(path: &Path) -> Result<(), LendingSocketError> {
     }
 }
 
-/// Makes the socket under another name, and renames it once it is whole.
-fn make_socket(options: &LendingSocketOptions) -> io::Result<(net::UnixListener, (u64, u64))> {
-    let mut name = options.path.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let unnamed = PathBuf::from(name);
-    // A process of this number has left it.
-    let _ = fs::remove_file(&unnamed);
-    let socket = net::UnixListener::bind(&unnamed)?;
-    let finished = finish_socket(&socket, &unnamed, options);
-    if finished.is_err() {
-        let _ = fs::remove_file(&unnamed);
-    }
-    Ok((socket, finished?))
-}
-
-fn finish_socket(
-    socket: &net::UnixListener,
-    unnamed: &Path,
-    options: &LendingSocketOptions,
-) -> io::Result<(u64, u64)> {
-    socket.set_nonblocking(true)?;
-    let mode = match options.access {
-        SocketAccess::Owner => 0o600,
-        SocketAccess::Group => 0o660,
-        SocketAccess::Everyone => 0o666,
-    };
-    fs::set_permissions(unnamed, fs::Permissions::from_mode(mode))?;
-    if options.owner.is_some() || options.group.is_some() {
-        chown(unnamed, options.owner.map(Uid::from_raw), options.group.map(Gid::from_raw))?;
-    }
-    let file = fs::symlink_metadata(unnamed)?;
-    fs::rename(unnamed, &options.path)?;
-    Ok((file.dev(), file.ino()))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn options(path: PathBuf) -> LendingSocketOptions {
@@ -172,11 +139,15 @@ mod tests {
         let path = folder.path().join("lend.sock");
         drop(net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "the file of a dead process stays");
-        let listener = LendingListener::open_socket(&options(path.clone())).unwrap();
+        let listener = LendingListener::open_socket(&options(path.clone()), false).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let second = LendingListener::open_socket(&options(path.clone()));
+        let second = LendingListener::open_socket(&options(path.clone()), false);
         assert!(matches!(second, Err(LendingSocketError::Live { .. })), "{second:?}");
+        // Who takes its place has the name from then on, and keeps it when the first one ends.
+        let successor = LendingListener::open_socket(&options(path.clone()), true).unwrap();
         drop(listener);
+        assert!(path.exists(), "the successor's file");
+        drop(successor);
         assert!(!path.exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
     }
@@ -187,7 +158,7 @@ mod tests {
         for (access, mode) in [(SocketAccess::Group, 0o660), (SocketAccess::Everyone, 0o666)] {
             let path = folder.path().join("lend.sock");
             let options = LendingSocketOptions { access, ..options(path.clone()) };
-            let _listener = LendingListener::open_socket(&options).unwrap();
+            let _listener = LendingListener::open_socket(&options, false).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, mode);
         }
     }
@@ -197,14 +168,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lend.sock");
         fs::write(&path, "a file").unwrap();
-        let refused = LendingListener::open_socket(&options(path.clone()));
+        let refused = LendingListener::open_socket(&options(path.clone()), false);
         assert!(matches!(refused, Err(LendingSocketError::NoSocket { .. })), "{refused:?}");
         assert_eq!(fs::read(&path).unwrap(), b"a file");
         fs::remove_file(&path).unwrap();
-        let missing = LendingListener::open_socket(&options(folder.path().join("no/lend.sock")));
+        let missing =
+            LendingListener::open_socket(&options(folder.path().join("no/lend.sock")), false);
         assert!(matches!(missing, Err(LendingSocketError::NoFolder { .. })), "{missing:?}");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let open = LendingListener::open_socket(&options(path));
+        let open = LendingListener::open_socket(&options(path), false);
         assert!(matches!(open, Err(LendingSocketError::OpenFolder { .. })), "{open:?}");
     }
 }

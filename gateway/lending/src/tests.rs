@@ -281,7 +281,7 @@ impl TestServer {
         let path = self.socket.clone();
         let options =
             LendingSocketOptions { path, access: SocketAccess::Owner, owner: None, group: None };
-        let listener = LendingListener::open_socket(&options).unwrap();
+        let listener = LendingListener::open_socket(&options, false).unwrap();
         let host = Arc::new(TestHost(self.state.clone()));
         let (metrics, tasks) = (self.metrics.clone(), self.tasks.clone());
         LendingServer::new(host, limits, metrics, stop, tasks).serve_socket(listener);

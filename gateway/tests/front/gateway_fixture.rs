@@ -16,7 +16,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
-use verbs3_admin::{AdminEndpoints, AdminLimits, AdminMetrics, ReadinessCheck, ReadinessList};
+use verbs3_admin::{
+    AdminEndpoints, AdminLimits, AdminMetrics, AdminSockets, ReadinessCheck, ReadinessList,
+};
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{AttributeFreshness, MountTable, MountedBucket, WriteCoherence};
 use verbs3_gateway::{
@@ -271,7 +273,7 @@ impl GatewayFixture {
         let (on_threads, listener) = listen(None).await;
         let handles = threads.0.iter().map(|runtime| runtime.handle().clone()).collect();
         gateway.serve_s3(listener.served_by(handles));
-        gateway.open_lending().unwrap();
+        gateway.open_lending(false).unwrap();
         Self {
             address,
             on_threads,
@@ -298,7 +300,7 @@ impl GatewayFixture {
         let (registry, stop) = (self.registry.clone(), CancellationToken::new());
         let metrics = Arc::new(AdminMetrics::new(&registry).unwrap());
         let endpoints = AdminEndpoints { registry, readiness, stop, limits, metrics };
-        tokio::spawn(endpoints.serve_endpoints(socket));
+        tokio::spawn(endpoints.serve_endpoints(AdminSockets::at_address(socket)));
         address
     }
 

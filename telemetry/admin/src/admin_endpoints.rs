@@ -4,6 +4,9 @@
 //! request, ends soon, and gives way to newer ones, first of all to those of its own address.
 
 use std::convert::Infallible;
+use std::future;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +18,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus::{Registry, TextEncoder};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
-use verbs3_doors::{RoomLimits, WaitingRoom};
+use verbs3_doors::{NamedSocket, RoomLimits, WaitingRoom};
 use verbs3_metrics::GaugeGuard;
 
 use crate::admin_metrics::{AdminConnectionCut, AdminMetrics};
@@ -44,6 +49,25 @@ impl Default for AdminLimits {
     }
 }
 
+/// Whose place connections over the socket of probes take, where places are counted by address.
+const PROBES: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Where the admin endpoints are asked.
+pub struct AdminSockets {
+    pub address: TcpListener,
+    /// For those who mean this process and no other.
+    pub probes: Option<NamedSocket>,
+    /// Whether another process answers at `address`, so that this one does not.
+    pub ceded: watch::Receiver<bool>,
+}
+
+impl AdminSockets {
+    /// Those of a process that has an address alone, and keeps it.
+    pub fn at_address(address: TcpListener) -> Self {
+        Self { address, probes: None, ceded: watch::channel(false).1 }
+    }
+}
+
 /// The admin endpoints' state and limits.
 pub struct AdminEndpoints {
     pub registry: Registry,
@@ -58,43 +82,66 @@ pub struct AdminEndpoints {
 
 impl AdminEndpoints {
     /// Serves until the stop token is cancelled, then ends with its connections.
-    pub async fn serve_endpoints(self, socket: TcpListener) {
-        let AdminLimits { connections_max: places_max, per_address_max, deadline } = self.limits;
+    pub async fn serve_endpoints(self, sockets: AdminSockets) {
+        let AdminSockets { address, probes, mut ceded } = sockets;
+        let AdminLimits { connections_max: places_max, per_address_max, .. } = self.limits;
         // A probe is answered at once, so a connection needs no time before it may give way.
         let room =
             WaitingRoom::new(RoomLimits { places_max, per_address_max, grace: Duration::ZERO });
         self.metrics.connections_max.set(i64::try_from(places_max).unwrap_or(i64::MAX));
         let (admin, tasks) = (Arc::new(self), TaskTracker::new());
-        while let Some(accepted) = admin.stop.run_until_cancelled(socket.accept()).await {
-            match accepted {
-                Ok((stream, address)) => {
-                    let Some(guest) = room.admit_guest(address.ip()) else { continue };
-                    let admin = admin.clone();
-                    tasks.spawn(async move {
-                        let _counted = GaugeGuard::add_to(&admin.metrics.connections, 1);
-                        let served = timeout(deadline, admin.serve_connection(stream));
-                        let cut = tokio::select! {
-                            served = admin.stop.run_until_cancelled(served) => match served {
-                                Some(Err(_)) => AdminConnectionCut::Late,
-                                Some(Ok(())) | None => return,
-                            },
-                            () = guest.wait_for_displacement() => AdminConnectionCut::Displaced,
-                        };
-                        admin.metrics.connections_cut[cut].inc();
-                        debug!(?cut, "an admin connection was cut");
-                    });
-                }
-                Err(error) => {
-                    warn!(%error, "an admin connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+        let by_address = async {
+            loop {
+                await_cession(&mut ceded, false).await;
+                let accepted = tokio::select! {
+                    accepted = address.accept() => accepted,
+                    () = await_cession(&mut ceded, true) => continue,
+                };
+                match accepted {
+                    Ok((stream, from)) => admin.clone().admit(&room, &tasks, stream, from.ip()),
+                    Err(error) => wait_after(&error).await,
                 }
             }
-        }
+        };
+        let by_file = async {
+            let Some(mut probes) = probes else { return };
+            loop {
+                match probes.accept().await {
+                    Ok(stream) => admin.clone().admit(&room, &tasks, stream, PROBES),
+                    Err(error) => wait_after(&error).await,
+                }
+            }
+        };
+        admin.stop.run_until_cancelled(async { tokio::join!(by_address, by_file) }).await;
         tasks.close();
         tasks.wait().await;
     }
 
-    async fn serve_connection(&self, stream: TcpStream) {
+    /// Serves a connection in a task of its own, if there is a place for it.
+    fn admit(
+        self: Arc<Self>,
+        room: &Arc<WaitingRoom>,
+        tasks: &TaskTracker,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        from: IpAddr,
+    ) {
+        let Some(guest) = room.admit_guest(from) else { return };
+        tasks.spawn(async move {
+            let _counted = GaugeGuard::add_to(&self.metrics.connections, 1);
+            let served = timeout(self.limits.deadline, self.serve_connection(stream));
+            let cut = tokio::select! {
+                served = self.stop.run_until_cancelled(served) => match served {
+                    Some(Err(_)) => AdminConnectionCut::Late,
+                    Some(Ok(())) | None => return,
+                },
+                () = guest.wait_for_displacement() => AdminConnectionCut::Displaced,
+            };
+            self.metrics.connections_cut[cut].inc();
+            debug!(?cut, "an admin connection was cut");
+        });
+    }
+
+    async fn serve_connection(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let service = service_fn(|request: Request<Incoming>| async move {
             Ok::<_, Infallible>(self.answer_probe(request.uri().path()))
         });
@@ -130,6 +177,18 @@ impl AdminEndpoints {
             (false, failures) => text_response(StatusCode::SERVICE_UNAVAILABLE, failures),
         }
     }
+}
+
+/// Waits until the address is ceded, or is not. For ever, where nobody can change it any more.
+async fn await_cession(ceded: &mut watch::Receiver<bool>, wanted: bool) {
+    if ceded.wait_for(|is_ceded| *is_ceded == wanted).await.is_err() {
+        future::pending::<()>().await;
+    }
+}
+
+async fn wait_after(error: &io::Error) {
+    warn!(%error, "an admin connection could not be accepted");
+    tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
 fn text_response(status: StatusCode, text: String) -> Response<Full<Bytes>> {

@@ -5,7 +5,7 @@ mod admin_endpoints;
 mod admin_metrics;
 mod readiness_check;
 
-pub use admin_endpoints::{AdminEndpoints, AdminLimits};
+pub use admin_endpoints::{AdminEndpoints, AdminLimits, AdminSockets};
 pub use admin_metrics::AdminMetrics;
 pub use readiness_check::{ReadinessCheck, ReadinessList};
 

@@ -48,6 +48,10 @@
 {{- end -}}
 {{- $_ := set $made.worker "disk" (dict "folders" $folders) -}}
 {{- end -}}
+{{- if $pool.hostNetwork -}}
+{{- $_ := set $made.gateway "handover_socket" (printf "%s/%s/handover.sock" $pool.gateway.handoverPath $root.Release.Namespace) -}}
+{{- $_ := set $made.gateway "probe_socket" "/run/verbs3-probe/probe.sock" -}}
+{{- end -}}
 {{- if $root.Values.lending.enabled -}}
 {{- $_ := set $made.gateway "lending" (dict "socket" (include "verbs3.lendingSocket" $root) "access" "everyone") -}}
 {{- end -}}

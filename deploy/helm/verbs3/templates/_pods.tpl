@@ -130,6 +130,11 @@ capabilities: { drop: [ALL] }
 {{ .Values.lending.folder }}/gateway.sock
 {{- end -}}
 
+{{/* How a kubelet asks this gateway and no other: two may be on a node. */}}
+{{- define "verbs3.probe" -}}
+exec: { command: [/usr/local/bin/verbs3, probe, {{ . }}, --socket, /run/verbs3-probe/probe.sock] }, timeoutSeconds: 5
+{{- end -}}
+
 {{/* Where containers of one node meet. */}}
 {{- define "verbs3.socketsVolume" -}}
 - name: sockets
