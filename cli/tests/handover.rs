@@ -3,10 +3,13 @@
 
 mod processes;
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -14,7 +17,7 @@ use std::time::Duration;
 
 use aws_sdk_s3::presigning::PresigningConfig;
 use processes::{
-    Process, dev_key, free_address, get, get_object, mount_of_all, put_object, run, text,
+    Process, dev_key, free_address, get, get_object, mount_of_all, put_object, run, text, verbs3,
     wait_until, write_config,
 };
 use verbs3_tests::configuration::{gateway_section, worker_section};
@@ -137,7 +140,7 @@ fn answers_admin(host: &Host, held: Option<&Process>) -> bool {
 }
 
 #[tokio::test]
-async fn a_gateway_takes_the_place_of_one_that_serves_and_nobody_is_refused() {
+async fn nobody_is_refused_while_a_gateway_takes_anothers_place() {
     let host = Host::start();
     let mut first = host.start_gateway("gateway-first");
     let (access, secret) = dev_key(&host.path("data"));
@@ -201,6 +204,27 @@ async fn a_name_stays_with_the_newest_that_lives() {
     assert_eq!(fourth.end(), Some(0));
 }
 
+/// Pods have process numbers of their own: neither knows the other by one.
+#[test]
+fn gateways_of_two_pid_namespaces_take_each_others_place() {
+    let host = Host::start();
+    let file = host.write_gateway("gateway-apart", &host.path("handover.sock"));
+    let mut apart = Command::new("unshare");
+    // Who is not root is it in a namespace of users.
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        apart.args(["--user", "--map-root-user"]);
+    }
+    apart.args(["--pid", "--fork", "--kill-child=KILL"]).arg(verbs3().get_program());
+    apart.args(["gateway", "--config", &file]);
+    let mut apart = Process::start_command(host.folder.path(), "gateway-apart", apart);
+    let mut next = host.start_gateway("gateway-next");
+    apart.signal("-KILL");
+    apart.ended();
+    assert!(ask(&host.listen).unwrap().starts_with("HTTP/1.1 403"));
+    assert_eq!(get(&host.admin, "/healthz").status, 200);
+    assert_eq!(next.end(), Some(0));
+}
+
 #[test]
 fn a_gateway_of_another_cluster_gets_no_sockets() {
     let host = Host::start();
@@ -245,7 +269,7 @@ async fn a_gateway_that_ends_keeps_no_port_open() {
 }
 
 #[test]
-fn a_socket_file_that_can_not_be_made_is_an_error_that_names_its_setting() {
+fn a_socket_file_that_can_not_be_made_names_its_setting() {
     let host = Host::start();
     let file = host.write_gateway("gateway-lost", &host.path("no-folder/handover.sock"));
     let ended = run(&["gateway", "--config", &file]);

@@ -118,16 +118,16 @@ def await_pod(lab: Lab, name: str, seconds: float = 180) -> str:
     return told
 
 
-def start_lender(lab: Lab, name: str, seconds: int, spec: dict | None = None) -> None:
+def start_lender(lab: Lab, name: str, seconds: int) -> None:
     """A pod of another user than the gateway's, which lends its gateway memory and reads by it."""
     key, expected = next(iter(lab.objects.items()))
     script = LEND.format(bucket=BUCKET, key=key, expected=expected, seconds=seconds)
     annotations = {"verbs3.io/credentials": "verbs3-access-key", "verbs3.io/lending": "true"}
-    start_pod(lab, name, script, user=OTHER_USER, spec=spec, labels={"verbs3.io/inject": "enabled"}, annotations=annotations)
+    start_pod(lab, name, script, user=OTHER_USER, labels={"verbs3.io/inject": "enabled"}, annotations=annotations)
 
 
-def await_lender(lab: Lab, name: str, seconds: float = 180) -> None:
-    user, reads, wrong = await_pod(lab, name, seconds).split(" ", 2)
+def await_lender(lab: Lab, name: str) -> None:
+    user, reads, wrong = await_pod(lab, name).split(" ", 2)
     print(f"pods: {name} read {reads} times by lent memory", flush=True)
     hold(f"{name} reads what was written, by lent memory", (user, wrong) == (str(OTHER_USER), "[]") and int(reads) > 20, wrong)
 

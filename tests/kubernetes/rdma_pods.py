@@ -16,7 +16,7 @@ import yaml
 from api_server import HELD, hold, until
 from installation import EXTRAS, NAMESPACE, PODS, Installation, documented
 from pod_images import CLIENT, OURS, PAUSE, PLUGIN
-from pod_lab import BUCKET, Lab, Readers, await_lender, await_pod, client_of, delete_namespace, look_at_logs, make_train, roll_out, start_lender, start_pod, try_objects, try_status
+from pod_lab import BUCKET, Lab, Readers, await_pod, client_of, delete_namespace, look_at_logs, make_train, roll_out, start_pod, try_objects, try_status
 from real_cluster import NODES, SHOWN_NICS, VIRTUAL_NODES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,8 +164,6 @@ def try_lent_memory(lab: Lab) -> None:
     print(f"pods: of {placed + copied:.0f} bytes in lent memory, {placed:.0f} were put there by a worker, {copied:.0f} copied", flush=True)
     hold("bytes are put into lent memory by the other node's worker", placed > 0)
     hold("none is counted twice", placed + copied == 4 * LARGE_BYTES, (placed, copied))
-    start_lender(lab, "lender-over-verbs", 10, pinned_to(lab.serving[0]))
-    await_lender(lab, "lender-over-verbs", PATIENCE)
 
 
 class Fabric:
@@ -206,10 +204,10 @@ class Collector:
             return []
 
     def hold_panels(self) -> None:
-        """Each query of the dashboard about devices returns something."""
+        """Each query of the dashboard about devices returns something, but for those of counters that no soft device has."""
         text = json.loads((ROOT / "deploy/grafana/verbs3.json").read_text(encoding="utf-8"))
         asked = [target["expr"].replace("$__rate_interval", "1m") for panel in text["panels"] for target in panel.get("targets", [])]
-        of_devices = [one for one in asked if "verbs3_verbs_" in one]
+        of_devices = [one for one in asked if "verbs3_verbs_" in one and "verbs3_verbs_port_counter" not in one]
         hold("the dashboard asks about devices", of_devices)
         left = set(of_devices)
 
@@ -272,8 +270,9 @@ def try_rdma(lab: Lab, store: dict) -> None:
     try_objects(lab, {"shm", "verbs"})
     try_status(lab, installed)
     try_lent_memory(lab)
-    collector.hold_panels()
     try_silence(lab, collector)
+    # With errors of a device among them, which there are by now.
+    collector.hold_panels()
     try_acceptance(lab, installed)
     try_node_without_rdma(lab)
     readers = Readers(lab, "workers-over-verbs")

@@ -77,14 +77,14 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     let handover = gateway.handover_socket.clone();
     let greeting = HandoverGreeting::of_gateway(&gateway, &cluster);
     let predecessor = match &handover {
-        Some(path) => Predecessor::take_over(path, &greeting).context(HANDOVER)?,
+        Some(path) => Predecessor::take_over(path, &greeting).await.context(HANDOVER)?,
         None => None,
     };
     let succeeds = predecessor.is_some();
     let EarlyAdmin { admin, address: admin_address, socket: admin_socket } =
         start_admin(&gateway, &registry, &process, succeeds)?;
     // Until this process serves, the one before answers at the admin address.
-    let serves = predecessor.map(|it| it.follow(admin.cession())).transpose().context(HANDOVER)?;
+    let serves = predecessor.map(|it| it.follow(admin.cession()));
     let memory = gateway.memory.clone();
     let mapping = tokio::task::spawn_blocking(move || map_arena(&memory, 1, geometry));
     let arena = mapping.await.context("the mapping of memory broke down")??;

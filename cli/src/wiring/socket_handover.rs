@@ -7,24 +7,22 @@
 //! listens: one of another cluster, or at other addresses, takes no place.
 
 use std::fs;
-use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream as TokioStream;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Interest};
+use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -77,20 +75,24 @@ pub struct Predecessor(UnixStream);
 impl Predecessor {
     /// Takes the sockets of the process that offers them at `path`; `None`: there is none. Fails if
     /// it is another user's, another greeting's, or does not give them.
-    pub fn take_over(path: &Path, greeting: &HandoverGreeting) -> anyhow::Result<Option<Self>> {
-        let mut stream = match UnixStream::connect(path) {
+    pub async fn take_over(
+        path: &Path,
+        greeting: &HandoverGreeting,
+    ) -> anyhow::Result<Option<Self>> {
+        let mut stream = match UnixStream::connect(path).await {
             Err(error) if is_absent(&error) => return Ok(None),
             connected => {
                 connected.with_context(|| format!("can't connect to {}; {REMEDY}", path.display()))
             }
         }?;
-        if !is_own_user(stream.as_fd())? {
+        if !is_own_user(&stream)? {
             bail!("{} is another user's, whose sockets are not taken", path.display());
         }
-        stream.set_read_timeout(Some(GREETING_MAX))?;
-        let sockets = receive_sockets(&mut stream, greeting).with_context(|| {
-            format!("can't take the place of the gateway at {}; {REMEDY}", path.display())
-        })?;
+        let received = timeout(GREETING_MAX, receive_sockets(&mut stream, greeting));
+        let sockets =
+            received.await.context("it does not answer").flatten().with_context(|| {
+                format!("can't take the place of the gateway at {}; {REMEDY}", path.display())
+            })?;
         passed_sockets::add_of_predecessor(sockets)?;
         tracing::info!(path = %path.display(), "takes the place of a gateway that serves here");
         Ok(Some(Self(stream)))
@@ -98,9 +100,8 @@ impl Predecessor {
 
     /// Follows the old process. When it is gone, or the token that is returned says that this one
     /// serves, the admin address is no longer ceded. The old one is told that it serves.
-    pub fn follow(self, admin: watch::Sender<bool>) -> io::Result<CancellationToken> {
-        self.0.set_nonblocking(true)?;
-        let mut stream = TokioStream::from_std(self.0)?;
+    pub fn follow(self, admin: watch::Sender<bool>) -> CancellationToken {
+        let mut stream = self.0;
         let serving = CancellationToken::new();
         let told = serving.clone();
         tokio::spawn(async move {
@@ -114,7 +115,7 @@ impl Predecessor {
                 let _ = read_byte(&mut stream).await;
             }
         });
-        Ok(serving)
+        serving
     }
 }
 
@@ -122,34 +123,47 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
-/// Whether the other end is this process' user, or root.
-fn is_own_user(stream: BorrowedFd<'_>) -> io::Result<bool> {
-    let other = socket_peercred(stream)?.uid.as_raw();
+/// Whether the other end is this process' user, or root. It may be of another PID namespace, where
+/// it has no number here: rustix 1.1 takes such an answer for an error.
+fn is_own_user(stream: &UnixStream) -> io::Result<bool> {
+    let other = stream.peer_cred()?.uid();
     Ok(other == 0 || other == fs::metadata("/proc/self")?.uid())
 }
 
-fn receive_sockets(
+async fn receive_sockets(
     stream: &mut UnixStream,
     greeting: &HandoverGreeting,
 ) -> anyhow::Result<Vec<OwnedFd>> {
-    stream.write_all(&greeting.0)?;
+    stream.write_all(&greeting.0).await?;
+    let (byte, sockets) = loop {
+        stream.readable().await?;
+        match stream.try_io(Interest::READABLE, || receive_message(stream)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            received => break received?,
+        }
+    };
+    if byte == Some(GIVEN) && sockets.len() == SOCKETS {
+        return Ok(sockets);
+    }
+    let mut told: Vec<u8> = byte.into_iter().collect();
+    let _ = stream.take(GREETING_BYTES_MAX as u64).read_to_end(&mut told).await;
+    bail!("it gives no sockets to this one; it is of {:?}", String::from_utf8_lossy(&told).trim())
+}
+
+/// A byte, and what came with it.
+fn receive_message(stream: &UnixStream) -> io::Result<(Option<u8>, Vec<OwnedFd>)> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let pieces = &mut [IoSliceMut::new(&mut byte)];
-    let received = recvmsg(&*stream, pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, flags)?;
     let mut sockets = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(passed) = message {
             sockets.extend(passed);
         }
     }
-    if received.bytes == 1 && byte == [GIVEN] && sockets.len() == SOCKETS {
-        return Ok(sockets);
-    }
-    let mut told = String::from_utf8_lossy(&byte[..received.bytes]).into_owned();
-    let _ = stream.take(GREETING_BYTES_MAX as u64).read_to_string(&mut told);
-    bail!("it gives no sockets to this one; it is of {:?}", told.trim())
+    Ok(((received.bytes == 1).then_some(byte[0]), sockets))
 }
 
 /// The listening sockets of this process, for the one that takes its place.
@@ -204,7 +218,7 @@ impl OfferedSockets {
     }
 
     /// Until the process at the other end has ended.
-    async fn attend_successor(self: Arc<Self>, mut stream: TokioStream, serving: Arc<AtomicUsize>) {
+    async fn attend_successor(self: Arc<Self>, mut stream: UnixStream, serving: Arc<AtomicUsize>) {
         match timeout(GREETING_MAX, self.greet_successor(&mut stream)).await {
             Ok(Ok(true)) => tracing::info!("another gateway starts to take this one's place"),
             Ok(Ok(false)) | Err(_) => return,
@@ -222,8 +236,8 @@ impl OfferedSockets {
     }
 
     /// Gives the sockets to one that greets as this one would; false: it has said nothing.
-    async fn greet_successor(&self, stream: &mut TokioStream) -> anyhow::Result<bool> {
-        if !is_own_user(stream.as_fd())? {
+    async fn greet_successor(&self, stream: &mut UnixStream) -> anyhow::Result<bool> {
+        if !is_own_user(stream)? {
             bail!("another user asked for them");
         }
         let mut greeting = Vec::new();
@@ -244,7 +258,7 @@ impl OfferedSockets {
     }
 
     /// A message this short fits a new socket.
-    fn send_sockets(&self, stream: &TokioStream) -> io::Result<()> {
+    fn send_sockets(&self, stream: &UnixStream) -> io::Result<()> {
         let sockets = self.sockets.each_ref().map(OwnedFd::as_fd);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -274,6 +288,6 @@ impl Drop for CountedSuccessor {
 }
 
 /// `None`: the other end is gone.
-async fn read_byte(stream: &mut TokioStream) -> Option<u8> {
+async fn read_byte(stream: &mut UnixStream) -> Option<u8> {
     stream.read_u8().await.ok()
 }
