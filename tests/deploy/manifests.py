@@ -14,6 +14,8 @@ from verdict import Broken
 IMAGE = "registry.example/verbs3@"
 # Keys of an object, by (kind, name).
 Objects = dict[tuple[str, str], dict[str, str]]
+# Of a gateway.
+ADMIN_PORT = 9001
 
 
 @dataclass
@@ -78,6 +80,12 @@ def objects(text: str, folder: Path, given: dict[str, str]) -> Objects:
     return made
 
 
+def readiness_of(container: dict) -> dict | None:
+    """Where a kubelet asks. By a socket of the pod (`verbs3 probe`), the same is told at the admin address."""
+    probe = container.get("readinessProbe", {})
+    return {"port": ADMIN_PORT, "path": "/readyz"} if "probe" in probe.get("exec", {}).get("command", []) else probe.get("httpGet")
+
+
 def containers(path: Path, documents: list[dict], made: Objects, fields: dict[str, str], user: int, entrypoint: list[str]) -> list[Container]:
     """FIELDS: what the downward API says, by fieldPath. USER, ENTRYPOINT: the image's."""
     found = []
@@ -94,7 +102,7 @@ def containers(path: Path, documents: list[dict], made: Objects, fields: dict[st
             program = container.get("command", entrypoint)
             words = [expanded(word, env) for word in program + container.get("args", [])]
             security = pod | container.get("securityContext", {})
-            probe = container.get("readinessProbe", {}).get("httpGet")
+            probe = readiness_of(container)
             found.append(Container(
                 manifest=path.name,
                 workload=document["metadata"]["name"],

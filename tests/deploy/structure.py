@@ -27,6 +27,11 @@ def of_kind(documents: Documents, kind: str) -> Documents:
     return [one for one in documents if one["kind"] == kind]
 
 
+def question(probe: dict) -> dict:
+    """What a probe asks, however often."""
+    return {how: probe[how] for how in ("httpGet", "exec") if how in probe}
+
+
 def probes(documents: Documents) -> list[str]:
     """Containers whose liveness is looked at before they had time to start."""
     wrong = []
@@ -38,7 +43,7 @@ def probes(documents: Documents) -> list[str]:
                 wrong.append(f"{name} has no startupProbe")
             if not start:
                 continue
-            if not alive or start["httpGet"] != alive["httpGet"]:
+            if not alive or question(start) != question(alive):
                 wrong.append(f"{name}: its startupProbe asks something else than its livenessProbe")
             if container["name"] in SLOW and start["periodSeconds"] * start["failureThreshold"] < START_SECONDS:
                 wrong.append(f"{name} has less than {START_SECONDS} seconds to start")
@@ -46,18 +51,18 @@ def probes(documents: Documents) -> list[str]:
 
 
 def relabelled(labels: Labels, steps: list[dict]) -> Labels | None:
-    """What a Prometheus makes of a target's labels; None: it drops the target. Of the actions `replace` and `keep`, in both spellings."""
+    """What a Prometheus makes of a target's labels; None: it drops the target. Of the actions `replace`, `keep` and `drop`, in both spellings."""
     labels = dict(labels)
     for step in steps:
         step = {re.sub("[A-Z]", lambda letter: "_" + letter[0].lower(), key): value for key, value in step.items()}
         source = ";".join(labels.get(name, "") for name in step.get("source_labels", []))
         match = re.fullmatch(step.get("regex", "(.*)"), source)
         action = step.get("action", "replace")
-        if action == "keep" and not match:
+        if (action == "keep" and not match) or (action == "drop" and match):
             return None
         if action == "replace" and match:
             labels[step["target_label"]] = match.expand(re.sub(r"\$(\d)", r"\\\1", step.get("replacement", "$1")))
-        elif action not in ("keep", "replace"):
+        elif action not in ("keep", "drop", "replace"):
             raise Broken(f"relabelling by {action} is not known here")
     return labels
 
@@ -82,10 +87,33 @@ def told(labels: Labels | None, cluster: str) -> list[str]:
     return wrong
 
 
-def discovered(role: str) -> Labels:
-    """A pod of a role, as a Prometheus finds it."""
-    return {"__meta_kubernetes_pod_annotation_prometheus_io_scrape": "true", "__meta_kubernetes_pod_container_port_name": "admin",
-            "__meta_kubernetes_pod_label_app": f"verbs3-{role}", "__meta_kubernetes_pod_node_name": "gpu-01", "instance": "10.0.0.1:9401"}
+ADMIN_PORTS = {"gateway": "9001", "worker": "9401", "coordinator": "9501", "webhook": "9601", "controller": "9701"}
+
+
+def discovered(role: str, address: str = "10.0.0.1") -> Labels:
+    """A pod of a role, as a Prometheus finds it: a gateway on the host's network lists no ports."""
+    found = {"__meta_kubernetes_pod_annotation_prometheus_io_scrape": "true", "__meta_kubernetes_pod_annotation_prometheus_io_port": ADMIN_PORTS[role],
+             "__meta_kubernetes_pod_label_app": f"verbs3-{role}", "__meta_kubernetes_pod_node_name": "gpu-01", "__meta_kubernetes_pod_ip": address}
+    if role == "gateway":
+        return found | {"__address__": address, "instance": address}
+    return found | {"__meta_kubernetes_pod_container_port_name": "admin", "__address__": host_port(address, ADMIN_PORTS[role]), "instance": "10.0.0.1:9401"}
+
+
+def host_port(address: str, port: str) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def at_its_address(role: str, steps: list[dict], said: Labels, cluster: str) -> list[str]:
+    """What is wrong with the targets of a role, by either kind of address, after these steps."""
+    wrong = []
+    for address in ("10.0.0.1", "fd00::1"):
+        labels = relabelled(discovered(role, address) | said, steps)
+        wrong += told(labels, cluster)
+        if labels and labels["__address__"] != (wanted := host_port(address, ADMIN_PORTS[role])):
+            wrong.append(f"is asked at {labels['__address__']}, not {wanted}")
+    if relabelled(discovered(role) | said | {"__meta_kubernetes_pod_container_init": "true", "__meta_kubernetes_pod_container_port_name": ""}, steps) and role == "gateway":
+        wrong.append("is an init container's")
+    return wrong
 
 
 def monitored(documents: Documents, cluster: str) -> list[str]:
@@ -97,10 +125,11 @@ def monitored(documents: Documents, cluster: str) -> list[str]:
         ports = [port["name"] for one in documents for container in (pod_of(one) or {}).get("containers", []) for port in container.get("ports", [])
                  if one["spec"]["template"]["metadata"]["labels"].get("app") == f"verbs3-{role}"]
         for endpoint in monitor["spec"]["podMetricsEndpoints"]:
-            if endpoint["port"] not in ports:
+            if "port" in endpoint and endpoint["port"] not in ports:
                 wrong.append(f"PodMonitor {name}: no pod of {role} has a port {endpoint['port']}")
-            labels = relabelled(discovered(role) | {"job": f"cache/{name}"}, endpoint.get("relabelings", []))
-            wrong += [f"PodMonitor {name}: a target {what}" for what in told(labels, cluster)]
+            said, steps = {"job": f"cache/{name}"}, endpoint.get("relabelings", [])
+            wrong += [f"PodMonitor {name}: a target {what}" for what in at_its_address(role, steps, said, cluster)]
+            labels = relabelled(discovered(role) | said, steps)
             jobs.append((labels or {}).get("job"))
     if len(set(jobs)) != len(jobs):
         wrong.append(f"PodMonitors share jobs: {jobs}")
@@ -111,7 +140,7 @@ def collected() -> list[str]:
     """The same of the collectors that have no operator."""
     pods, = yaml.safe_load((COLLECTORS / "kubernetes.yml").read_text())["scrape_configs"]
     wrong = [f"kubernetes.yml: a target {what}" for role in ("gateway", "worker", "coordinator", "webhook", "controller")
-             for what in told(relabelled(discovered(role) | {"job": pods["job_name"]}, pods["relabel_configs"]), "verbs3")]
+             for what in at_its_address(role, pods["relabel_configs"], {"job": pods["job_name"]}, "verbs3")]
     for one in yaml.safe_load((COLLECTORS / "prometheus.yml").read_text())["scrape_configs"]:
         if not looked_at().fullmatch(one["job_name"]):
             wrong.append(f"prometheus.yml: Verbs3ProcessDown does not look at {one['job_name']}")
@@ -185,12 +214,13 @@ CHANGES = [
     ("DaemonSet", [*CONTAINER, "startupProbe"], None, "no startupProbe"),
     ("StatefulSet", [*CONTAINER, "startupProbe"], None, "no startupProbe"),
     ("DaemonSet", [*CONTAINER, "startupProbe", "failureThreshold"], 6, "seconds to start"),
-    ("DaemonSet", [*CONTAINER, "startupProbe", "httpGet", "path"], "/readyz", "asks something else"),
+    ("DaemonSet", [*CONTAINER, "startupProbe", "httpGet"], {"path": "/readyz", "port": 1}, "asks something else"),
     ("PodMonitor", [*ENDPOINT, "relabelings"], None, "does not look at"),
     ("PodMonitor", [*ENDPOINT, "relabelings", 1], {"targetLabel": "another"}, "is no node"),
     ("PodMonitor", [*ENDPOINT, "relabelings", 2, "replacement"], "another", "is of the cluster"),
     ("PodMonitor", [*ENDPOINT, "relabelings", 0, "replacement"], "verbs3", "share jobs"),
     ("PodMonitor", [*ENDPOINT, "port"], "metrics", "has a port metrics"),
+    ("PodMonitor", [*ENDPOINT, "relabelings", -1], {"targetLabel": "another"}, "is asked at fd00::1"),
     ("ConfigMap", ["metadata", "labels"], {}, "is labelled"),
     ("ConfigMap", ["data"], {"verbs3.json": "{}"}, "is not deploy/grafana"),
     ("PriorityClass", ["metadata", "name"], "another", "is not of the priority"),
