@@ -19,5 +19,5 @@ pub use fair_rate::FairRate;
 pub use fair_rates::FairRates;
 pub use key_shares::{KeyShare, KeyShares};
 pub use rare_warning::RareWarning;
-pub use socket_file::{NameHolder, NamedSocket, SocketFileOptions};
+pub use socket_file::{NAME_LOOK, NameHolder, NamedSocket, SocketFileOptions, connect_named};
 pub use waiting_room::{RoomLimits, WaitingGuest, WaitingRoom};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 
 /// How often a socket looks whether it has its name.
-const NAME_LOOK: Duration = Duration::from_secs(2);
+pub const NAME_LOOK: Duration = Duration::from_secs(2);
 
 /// Where a socket's file is, and whose.
 #[derive(Debug, Clone)]
@@ -76,9 +76,9 @@ impl NamedSocket {
         if file_of(path).is_ok_and(|file| file == self.file) {
             return Ok(NameHolder::Own);
         }
-        match UnixStream::connect(path).await {
-            Err(error) if is_absent(&error) => {}
-            Ok(_) | Err(_) => return Ok(NameHolder::Other),
+        // One that can't be asked lives as well.
+        if !matches!(connect_named(path).await, Ok(None)) {
+            return Ok(NameHolder::Other);
         }
         let (socket, file) = make_socket(&self.options)?;
         (self.socket, self.file) = (UnixListener::from_std(socket)?, file);
@@ -96,9 +96,13 @@ impl Drop for NamedSocket {
     }
 }
 
-/// Whether a connection failed since nobody listens at its name.
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+/// Connects to whoever has the name; `None`: nobody listens there.
+pub async fn connect_named(path: &Path) -> io::Result<Option<UnixStream>> {
+    use io::ErrorKind::{ConnectionRefused, NotFound};
+    match UnixStream::connect(path).await {
+        Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) => Ok(None),
+        connected => connected.map(Some),
+    }
 }
 
 fn file_of(path: &Path) -> io::Result<(u64, u64)> {

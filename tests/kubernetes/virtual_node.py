@@ -1,7 +1,7 @@
 """The first process of a node that is a virtual machine with a soft RDMA device: what a real machine's start would do, then what
 node_machine.py does.
 
-    virtual_node.py FILE      FILE: what rdma_nodes.py says of the node, as JSON. In a guest of tests/testbed/vm.sh"""
+    virtual_node.py FILE      FILE: what real_cluster.py says of the node, as JSON. In a guest of tests/testbed/vm.sh"""
 
 import json
 import os

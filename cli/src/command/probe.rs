@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::arguments::probe::ProbeArguments;
 
-/// A kubelet waits for a second by default.
+/// An end for who asks by hand; a kubelet has its own, `timeoutSeconds`.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use verbs3_config::ClusterSettings;
-use verbs3_doors::{NameHolder, NamedSocket, SocketFileOptions};
+use verbs3_doors::{NAME_LOOK, NameHolder, NamedSocket, SocketFileOptions, connect_named};
 use verbs3_gateway::GatewaySettings;
 
 use super::passed_sockets;
@@ -40,8 +40,6 @@ const GREETING_MAX: Duration = Duration::from_secs(5);
 const GREETING_BYTES_MAX: usize = 4096;
 /// Processes that take this one's place at once: what is no mistake is one.
 const SUCCESSORS_MAX: usize = 8;
-/// How often it is seen to, who has the name.
-const NAME_LOOK: Duration = Duration::from_secs(2);
 /// What comes with the sockets, since they can't come alone.
 const GIVEN: u8 = b'S';
 /// What the new process says once it serves.
@@ -79,12 +77,10 @@ impl Predecessor {
         path: &Path,
         greeting: &HandoverGreeting,
     ) -> anyhow::Result<Option<Self>> {
-        let mut stream = match UnixStream::connect(path).await {
-            Err(error) if is_absent(&error) => return Ok(None),
-            connected => {
-                connected.with_context(|| format!("can't connect to {}; {REMEDY}", path.display()))
-            }
-        }?;
+        let connected = connect_named(path).await;
+        let connected =
+            connected.with_context(|| format!("can't connect to {}; {REMEDY}", path.display()))?;
+        let Some(mut stream) = connected else { return Ok(None) };
         if !is_own_user(&stream)? {
             bail!("{} is another user's, whose sockets are not taken", path.display());
         }
@@ -117,10 +113,6 @@ impl Predecessor {
         });
         serving
     }
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 /// Whether the other end is this process' user, or root. It may be of another PID namespace, where
