@@ -91,3 +91,17 @@ fn help_teaches_by_example() {
     assert!(text(&run(&["version"]).stdout).starts_with("verbs3 "));
     assert_eq!(run(&["serve"]).status.code(), Some(2));
 }
+
+/// A network that lost its NICs would be accepted with the figures of tcp.
+#[test]
+fn a_way_that_is_named_has_to_be_measured() {
+    let bench = ["bench", "fabric", "--loopback", "--sizes", "64B", "--seconds", "0.01"];
+    let small = ["--memory", "16MiB", "--directions", "read", "--no-plain"];
+    let every = run(&[&bench[..], &small].concat());
+    assert_eq!(every.status.code(), Some(0), "{}", text(&every.stderr));
+    let named = run(&[&bench[..], &small, &["--ways", "tcp,verbs"]].concat());
+    assert_eq!(named.status.code(), Some(1), "{}", text(&named.stderr));
+    let said = text(&named.stdout);
+    assert!(said.contains("not measured: verbs: "), "{said}");
+    assert!(!said.contains("not measured: shm: "), "it was not asked for: {said}");
+}

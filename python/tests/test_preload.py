@@ -1,6 +1,6 @@
 """Jobs that warm the cache, begun with S3 keys, and what is told of them."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 import verbs3
@@ -29,7 +29,7 @@ def test_what_was_loaded_is_a_hit(environment, cold, reader):
 
 
 def test_a_job_need_not_be_waited_for(environment, cold):
-    deadline = datetime.now(UTC) + timedelta(minutes=5)
+    deadline = datetime.now(timezone.utc) + timedelta(minutes=5)
     job = verbs3.preload([f"s3://{BUCKET}/set/00", f"s3://{BUCKET}/set/01"], deadline=deadline, wait=False)
     while not (job := verbs3.preload_job(job.id)).is_over:
         pass

@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 CONFIGURATION = """
 [mypy]
 strict = True
-python_version = 3.11
+python_version = 3.10
 [mypy-boto3.*,botocore.*,fsspec.*,pyarrow.*,torch.*,tqdm.*]
 ignore_missing_imports = True
 follow_imports = skip

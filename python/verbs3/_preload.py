@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -123,17 +123,17 @@ def preload_job(
 def moment_of(deadline: float | timedelta | datetime) -> datetime:
     """The moment of a deadline.
 
-    >>> moment_of(datetime(2026, 11, 22, 8, tzinfo=UTC)).isoformat()
+    >>> moment_of(datetime(2026, 11, 22, 8, tzinfo=timezone.utc)).isoformat()
     '2026-11-22T08:00:00+00:00'
     """
     if isinstance(deadline, datetime):
         if deadline.tzinfo is None:
-            raise ValueError("the deadline has no time zone: datetime.now(UTC) + timedelta(…) has one")
-        return deadline.astimezone(UTC)
+            raise ValueError("the deadline has no time zone: datetime.now(timezone.utc) + timedelta(…) has one")
+        return deadline.astimezone(timezone.utc)
     after = deadline if isinstance(deadline, timedelta) else timedelta(seconds=deadline)
     if after <= timedelta(0):
         raise ValueError(f"the deadline is {after} from now, and over")
-    return datetime.now(UTC) + after
+    return datetime.now(timezone.utc) + after
 
 
 class JobBoard:

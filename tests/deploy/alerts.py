@@ -251,7 +251,7 @@ def panels(lab: Lab) -> dict[str, str]:
     empty, count = {}, 0
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", []):
-            expression = target["expr"].replace("$__rate_interval", RATE_INTERVAL)
+            expression = target["expr"].replace("$__rate_interval", RATE_INTERVAL).replace("$cluster", ".*")
             count += 1
             if not lab.ask(expression) and not NEEDS_DEVICE.search(expression) and not NEEDS_HARM.search(expression):
                 empty[expression] = panel["title"]

@@ -34,6 +34,12 @@ VARIANTS = [
     ("defaults", [], ["kind: DaemonSet", "--client-cert-auth"]),
     ("an etcd of one's own", ["--set", "etcd.own=false", "--set", "etcd.endpoints={https://etcd.example:2379}"], ["https://etcd.example:2379"]),
     ("pods' network", ["--set", "nodes.hostNetwork=false", "--set", "nodes.gateway.service=true"], ["status.podIP", "internalTrafficPolicy: Local"]),
+    ("a network that workers are bound to", ["--set", "settings.tcp.bind_device=ib0"], ['bind_device = "ib0"']),
+    ("secrets that are accepted besides", ["--set", "secrets.accepted=verbs3-accepted"],
+     ['secret_accepted_file = "/etc/verbs3-secret/cluster-secrets-accepted"', "name: verbs3-accepted, items: [{ key: cluster-secrets,"]),
+    ("web identity", ["--set", "secrets.store=", "--set-json", 'serviceAccount.annotations={"eks.amazonaws.com/role-arn":"arn:aws:iam::1:role/cache"}',
+                      "--set-json", 'settings.ufs=[{"name":"store","endpoint":"https://s3.example","credentials":{"kind":"web_identity"}}]'],
+     ["eks.amazonaws.com/role-arn", 'credentials = { kind = "web_identity" }']),
     ("disks", ["--set", "nodes.worker.disks[0].path=/mnt/a", "--set", "nodes.worker.disks[0].capacity=3TiB"],
      ['"memory":"68Gi"', 'folders = [{ capacity = "3TiB", path = "/var/lib/verbs3/disk-0/cache" }]']),
     ("operator", ["--set", "monitoring.podMonitor=true", "--set", "monitoring.prometheusRule=true"], ["kind: PodMonitor", "alert: Verbs3WorkerGone"]),
@@ -57,6 +63,8 @@ VARIANTS = [
     ("jobs", JOBS, ["kind: Job", '"bench","fabric"']),
     ("jobs of another pool", [*JOBS, "--set", "pools[0].name=a", "--set", "pools[1].name=b", "--set", "pools[1].rdma.resources.rdma/b=1", "--set", "acceptance.pool=b"],
      ["configMap: { name: verbs3-b }", '"memory":"1Gi","rdma/b":1']),
+    ("jobs over RDMA", [*JOBS, "--set", "nodes.rdma.mode=on"], ['"--ways","verbs,tcp"']),
+    ("jobs that wait", [*JOBS, "--set", "acceptance.fabric.idle=true"], ['command: [sleep, "1740"]']),
     ("jobs over other networks", [*JOBS, "--set", "acceptance.fabric.railDevices={net1,net2}"], ["for device in net1 net2"]),
 ]
 # Everything that structure.py looks at, in a cluster of another name than the default.
@@ -89,6 +97,7 @@ OTHERS = {"PodMonitor": "monitoring.coreos.com/v1", "PrometheusRule": "monitorin
           "NicClusterPolicy": "mellanox.com/v1alpha1", "HostDeviceNetwork": "mellanox.com/v1alpha1",
           "MacvlanNetwork": "mellanox.com/v1alpha1", "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1",
           "SriovNetworkNodePolicy": "sriovnetwork.openshift.io/v1", "SriovNetwork": "sriovnetwork.openshift.io/v1",
+          "NodeFeatureRule": "nfd.k8s-sigs.io/v1alpha1",
           "Issuer": "cert-manager.io/v1", "Certificate": "cert-manager.io/v1",
           "Preload": "verbs3.io/v1alpha1", "Kustomization": "kustomize.config.k8s.io/v1beta1"}
 

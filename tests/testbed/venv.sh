@@ -2,7 +2,7 @@
 #! Owns the Python environments of the tests: one venv for each content of a list of requirements, kept in the cache.
 #! Prints the venv's path on stdout and nothing else there; what it does goes to stderr. Knows no test.
 #
-#   venv.sh [NAME]     the venv of tests/requirements.txt, or of tests/requirements-NAME.txt
+#   venv.sh [NAME [PYTHON]]     the venv of tests/requirements.txt, or of tests/requirements-NAME.txt; PYTHON: another than is found
 set -euo pipefail
 
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -32,7 +32,7 @@ make_venv() { # PYTHON FOLDER
   "$1" -m venv "$2" >&2
 }
 
-PYTHON=$(python)
+PYTHON=${2:-$(python)}
 KEY=$({ "$PYTHON" -VV; echo "$PYTHON"; cat "$REQUIREMENTS"; } | sha256sum | cut -c1-12)
 VENV=$CACHE/venv-$KEY
 mkdir -p "$CACHE"

@@ -282,7 +282,7 @@ fn places_of(verbs: &VerbsSettings) -> anyhow::Result<Vec<RailPlace>> {
         }
     }
     let interfaces = rails::list_interfaces().context("can't list the network devices")?;
-    let chosen = rules.choose_rails(&interfaces, port_of);
+    let chosen = rules.choose_rails(&interfaces, find_rail_port);
     let names: Vec<&str> = chosen.iter().map(ChosenRail::rail_name).collect();
     match names.as_slice() {
         [] => tracing::warn!(
@@ -300,7 +300,7 @@ fn places_of(verbs: &VerbsSettings) -> anyhow::Result<Vec<RailPlace>> {
     let place = |index: usize| {
         let (rules, all) = (rules.clone(), chosen.clone());
         let find = move || {
-            let mut found = rules.resolve_rails(&all, &rails::list_interfaces()?, port_of);
+            let mut found = rules.resolve_rails(&all, &rails::list_interfaces()?, find_rail_port);
             found.swap_remove(index).map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))
         };
         RailPlace::new(index, chosen[index].rail_name(), find)
@@ -308,7 +308,8 @@ fn places_of(verbs: &VerbsSettings) -> anyhow::Result<Vec<RailPlace>> {
     Ok((0..chosen.len()).map(place).collect())
 }
 
-fn port_of(address: IpAddr) -> Option<RailPort> {
+/// Returns the port of an RDMA NIC that an address of this host belongs to.
+pub(crate) fn find_rail_port(address: IpAddr) -> Option<RailPort> {
     let RailIdentity { device, port, address: _ } =
         RailIdentity::find_by_address(address).ok().flatten()?;
     Some(RailPort { device, port })

@@ -25,11 +25,13 @@ Examples:
 
 The serving side tells its ways over tcp; each that works is measured, and for each that does not the reason is given.
 A rail is an address of a port of an RDMA NIC (`rdma link`, `ip address`, `verbs3 doctor`). Without --rail, the serving
-side offers the address that it listens on, and the measuring side uses the one from which the route to it leads.
+side offers the address that it listens on, or, listening on all, those that verbs.rails of --config means (without it:
+all), and the measuring side uses the one from which the route to it leads.
 Where several rails work, all of them at once are one more way; each has --depth calls in flight.
 What is read is checked. Figures of a busy host are figures of a busy host: compare within a run, and use --rounds.
 Compare `in` with ib_write_bw, and half of `echo` with ib_send_lat (loadtest/fabric.sh does both).
-Status: 0 all figures, 1 some way failed under way or the host can't be reached, 2 the command line is wrong.")]
+Status: 0 all figures, 1 some way failed under way, one that --ways names was not measured, or the host can't be reached,
+2 the command line is wrong.")]
 pub struct FabricArguments {
     /// The host that serves; without a port, 9410
     #[arg(value_name = "HOST[:PORT]")]
@@ -50,8 +52,8 @@ pub struct FabricArguments {
     /// Device for tcp, e.g. ib0 for IPoIB
     #[arg(long, value_name = "DEVICE")]
     pub bind_device: Option<String>,
-    /// What to measure
-    #[arg(long, value_delimiter = ',', value_enum, default_value = "shm,verbs,tcp")]
+    /// What to measure, and must be; without it, what works of all
+    #[arg(long, value_delimiter = ',', value_enum)]
     pub ways: Vec<WayArgument>,
     /// Lengths, smallest first
     #[arg(long, value_delimiter = ',', value_parser = units::parse_bytes, default_value = SIZES)]
@@ -101,9 +103,17 @@ pub struct FabricArguments {
     /// File with the secret that both sides know
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
-    /// Configuration file whose cluster.secret is used
+    /// Configuration file whose cluster.secret is used, and whose verbs.rails are served
     #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
     pub config: Option<PathBuf>,
+}
+
+impl FabricArguments {
+    /// Returns the ways that are tried.
+    pub fn tried_ways(&self) -> &[WayArgument] {
+        const ALL: [WayArgument; 3] = [WayArgument::Shm, WayArgument::Verbs, WayArgument::Tcp];
+        if self.ways.is_empty() { &ALL } else { &self.ways }
+    }
 }
 
 /// A feature that some devices lack, as settings name its states.

@@ -5,29 +5,32 @@
 //! show.
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use verbs3_config::{ConfigLayers, EnvironmentLayer};
 use verbs3_fabric_bench::{
-    BenchError, BenchHost, BenchRequester, DialOptions, ECHO_BYTES_MAX, HostOptions,
+    BenchError, BenchHost, BenchRequester, DialOptions, ECHO_BYTES_MAX, HostOptions, LeftOut,
     TransferDirection, TransferLoad,
 };
 use verbs3_loadtest::units;
 use verbs3_rdma::calls::{CallOptions, HandshakeSecret};
+use verbs3_rdma::rails::{self, RailRules};
+use verbs3_rdma::settings::VerbsMode;
 use verbs3_rdma::tcp::TcpOptions;
 use verbs3_rdma::transport::TransportKind;
 use verbs3_rdma::verbs::VerbsOptions;
 use verbs3_settings::TimePeriod;
 
-use super::arguments::FabricArguments;
+use super::arguments::{FabricArguments, WayArgument};
 use super::record::{FabricCell, FabricRecord, FabricRow};
 use super::{figures, plot};
 use crate::host_port::split_host_port;
 use crate::process::MISCONFIGURED;
 use crate::reactor_threads::ReactorThreads;
+use crate::wiring::transports::find_rail_port;
 
 /// Where `--serve` listens by itself.
 pub const FABRIC_PORT: u16 = 9410;
@@ -37,8 +40,8 @@ const BENCH_SECRET: &str = "verbs3 bench fabric";
 
 /// Serves or measures until the end. Status 1: a way failed. Status 2: the arguments can't be used.
 pub fn run_fabric_bench(arguments: &FabricArguments) -> ExitCode {
-    let secret = match load_bench_secret(arguments) {
-        Ok(secret) => secret,
+    let BenchCluster { secret, rules } = match load_bench_cluster(arguments) {
+        Ok(cluster) => cluster,
         Err(error) => {
             eprintln!("{error:#}");
             return ExitCode::from(MISCONFIGURED);
@@ -52,7 +55,7 @@ pub fn run_fabric_bench(arguments: &FabricArguments) -> ExitCode {
     let secret = secret.unwrap_or_else(public_secret);
     let ended = if arguments.serve {
         let arguments = arguments.clone();
-        block_on_task(async move { serve_fabric(&arguments, &secret).await }).map(|()| true)
+        block_on_task(async move { serve_fabric(&arguments, &secret, &rules).await }).map(|()| true)
     } else {
         measure_with(arguments, secret).and_then(|record| show_record(arguments, &record))
     };
@@ -68,7 +71,7 @@ pub fn run_fabric_bench(arguments: &FabricArguments) -> ExitCode {
 
 /// Measures as `verbs3 bench fabric` does, and prints nothing.
 pub fn measure_record(arguments: &FabricArguments) -> anyhow::Result<FabricRecord> {
-    let secret = load_bench_secret(arguments)?.unwrap_or_else(public_secret);
+    let secret = load_bench_cluster(arguments)?.secret.unwrap_or_else(public_secret);
     measure_with(arguments, secret)
 }
 
@@ -96,8 +99,16 @@ fn public_secret() -> HandshakeSecret {
     HandshakeSecret::new(BENCH_SECRET)
 }
 
-/// `None`: the arguments name no secret.
-fn load_bench_secret(arguments: &FabricArguments) -> anyhow::Result<Option<HandshakeSecret>> {
+/// What the command line says of the cluster, or the configuration that it names.
+struct BenchCluster {
+    /// `None`: the arguments name no secret.
+    secret: Option<HandshakeSecret>,
+    /// Which ports of this host are rails: all, where no configuration says otherwise.
+    rules: RailRules,
+}
+
+fn load_bench_cluster(arguments: &FabricArguments) -> anyhow::Result<BenchCluster> {
+    let mut rules = RailRules::from_entries(&["auto".to_owned()], &[]);
     let given = if let Some(path) = &arguments.secret_file {
         Some(verbs3_config::ConfigSecret::read(path)?)
     } else if let Some(path) = &arguments.config {
@@ -108,11 +119,46 @@ fn load_bench_secret(arguments: &FabricArguments) -> anyhow::Result<Option<Hands
         };
         let loaded = verbs3_config::load_config(&layers, &[])
             .map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        let verbs = &loaded.config.verbs;
+        rules = match verbs.mode {
+            VerbsMode::Off => RailRules::default(),
+            VerbsMode::Auto | VerbsMode::On => {
+                RailRules::from_entries(&verbs.rails, &verbs.rails_except)
+            }
+        };
         loaded.config.cluster.resolve_secret()?
     } else {
         None
     };
-    Ok(given.map(|secret| HandshakeSecret::new(secret.reveal_text())))
+    let secret = given.map(|secret| HandshakeSecret::new(secret.reveal_text()));
+    Ok(BenchCluster { secret, rules })
+}
+
+/// Returns the addresses that are offered as rails: those that the command line names, or the one
+/// that is listened on, or, where these are all of the host, those that `rules` take.
+fn choose_own_rails(
+    arguments: &FabricArguments,
+    listen: IpAddr,
+    rules: &RailRules,
+) -> anyhow::Result<Vec<IpAddr>> {
+    if !arguments.rails.is_empty() {
+        return Ok(arguments.rails.clone());
+    }
+    if listen.is_loopback() {
+        return Ok(Vec::new());
+    }
+    if !listen.is_unspecified() {
+        return Ok(vec![listen]);
+    }
+    let interfaces = rails::list_interfaces().context("can't list the network devices")?;
+    let chosen = rules.choose_rails(&interfaces, find_rail_port);
+    let found = rules.resolve_rails(&chosen, &interfaces, find_rail_port);
+    for (rail, found) in chosen.iter().zip(&found) {
+        if let Err(error) = found {
+            eprintln!("not served: verbs: {}: {error}", rail.rail_name());
+        }
+    }
+    Ok(found.into_iter().flatten().collect())
 }
 
 fn tcp_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> TcpOptions {
@@ -133,12 +179,9 @@ async fn start_bench_host(
     arguments: &FabricArguments,
     secret: &HandshakeSecret,
     listen: SocketAddr,
+    rails: Vec<IpAddr>,
     reactors: &ReactorThreads,
 ) -> anyhow::Result<BenchHost> {
-    let mut rails = arguments.rails.clone();
-    if rails.is_empty() && !listen.ip().is_unspecified() && !listen.ip().is_loopback() {
-        rails.push(listen.ip());
-    }
     let each = usize::try_from(arguments.memory).context("more memory than there are addresses")?;
     let arena_bytes = each.saturating_mul(rails.len().max(1));
     let socket = std::env::temp_dir().join(format!("verbs3-bench-{}.sock", std::process::id()));
@@ -156,9 +199,14 @@ async fn start_bench_host(
     Ok(BenchHost::start(options).await?)
 }
 
-async fn serve_fabric(arguments: &FabricArguments, secret: &HandshakeSecret) -> anyhow::Result<()> {
+async fn serve_fabric(
+    arguments: &FabricArguments,
+    secret: &HandshakeSecret,
+    rules: &RailRules,
+) -> anyhow::Result<()> {
     let reactors = ReactorThreads::start(0).context("can't start threads")?;
-    let host = start_bench_host(arguments, secret, arguments.listen, &reactors).await?;
+    let rails = choose_own_rails(arguments, arguments.listen.ip(), rules)?;
+    let host = start_bench_host(arguments, secret, arguments.listen, rails, &reactors).await?;
     println!("serving on {}", host.local_addr());
     for rail in host.offered_ways().rails.iter().flatten() {
         println!("  verbs {rail}");
@@ -184,9 +232,8 @@ async fn measure_fabric(
 ) -> anyhow::Result<FabricRecord> {
     let reactors = ReactorThreads::start(0).context("can't start threads")?;
     let (own, host) = if arguments.loopback {
-        let own =
-            start_bench_host(arguments, secret, SocketAddr::from(([127, 0, 0, 1], 0)), &reactors)
-                .await?;
+        let (listen, rails) = (SocketAddr::from(([127, 0, 0, 1], 0)), arguments.rails.clone());
+        let own = start_bench_host(arguments, secret, listen, rails, &reactors).await?;
         let address = own.local_addr();
         (Some(own), address)
     } else {
@@ -213,7 +260,7 @@ async fn measure_fabric(
     Ok(record)
 }
 
-/// `false` where a way failed under way.
+/// `false` where a way failed under way, or could not be measured although it was asked for.
 fn show_record(arguments: &FabricArguments, record: &FabricRecord) -> anyhow::Result<bool> {
     if let Some(path) = &arguments.plot {
         std::fs::write(path, plot::render_svg(record))
@@ -224,7 +271,12 @@ fn show_record(arguments: &FabricArguments, record: &FabricRecord) -> anyhow::Re
     } else {
         print!("{}", figures::render_table(record));
     }
-    Ok(record.rows.iter().flat_map(|row| &row.cells).all(|cell| cell.failed.is_none()))
+    let is_measured = |way: &WayArgument| {
+        let kind = TransportKind::from(*way).as_str();
+        record.ways.iter().any(|(_, known)| *known == kind)
+    };
+    let mut cells = record.rows.iter().flat_map(|row| &row.cells);
+    Ok(arguments.ways.iter().all(is_measured) && cells.all(|cell| cell.failed.is_none()))
 }
 
 fn dial_options(
@@ -239,7 +291,7 @@ fn dial_options(
         verbs: verbs_options(arguments, secret),
         shm: CallOptions::new(secret.clone()),
         rails: arguments.rails.clone(),
-        kinds: arguments.ways.iter().copied().map(TransportKind::from).collect(),
+        kinds: arguments.tried_ways().iter().copied().map(TransportKind::from).collect(),
         connections: arguments.connections as usize,
         page_bytes: arguments.page as usize,
         in_flight_bytes_max: largest * arguments.depth as usize,
@@ -260,7 +312,7 @@ impl FabricMeasurement<'_> {
         let mut record = FabricRecord {
             host: host.to_string(),
             ways: ways.iter().map(|way| (way.name.clone(), way.kind.as_str())).collect(),
-            left_out: self.dialled.left_out().to_vec(),
+            left_out: self.list_left_out(),
             depth: arguments.depth as usize,
             connections: arguments.connections as usize,
             page_bytes: arguments.page as usize,
@@ -284,6 +336,14 @@ impl FabricMeasurement<'_> {
             eprint!("\r\x1b[K");
         }
         Ok(record)
+    }
+
+    /// Ways that were to be tried and can't be. The host also says of others that it lacks them.
+    fn list_left_out(&self) -> Vec<LeftOut> {
+        let tried: Vec<TransportKind> =
+            self.arguments.tried_ways().iter().copied().map(TransportKind::from).collect();
+        let left_out = self.dialled.left_out().iter();
+        left_out.filter(|left| tried.contains(&left.kind)).cloned().collect()
     }
 
     async fn measure_round(&self, row: &mut FabricRow, round: u32) -> anyhow::Result<()> {

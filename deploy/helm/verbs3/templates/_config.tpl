@@ -38,6 +38,7 @@
         "admin_listen" "0.0.0.0:9501"
         "store" (dict "kind" "etcd" "endpoints" (include "verbs3.etcd.endpoints" $root | fromJsonArray)))
       "verbs" (dict "mode" $pool.rdma.mode) -}}
+{{- with $root.Values.secrets.accepted }}{{ $_ := set $made.cluster "secret_accepted_file" "/etc/verbs3-secret/cluster-secrets-accepted" }}{{ end -}}
 {{- with $pool.zone }}{{ $_ := set $made.worker "zone" . }}{{ end -}}
 {{- with $pool.rdma.rails }}{{ $_ := set $made.verbs "rails" . }}{{ end -}}
 {{- with $pool.rdma.railsExcept }}{{ $_ := set $made.verbs "rails_except" . }}{{ end -}}

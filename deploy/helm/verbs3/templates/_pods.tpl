@@ -91,6 +91,9 @@ capabilities: { drop: [ALL] }
             {{- if .identities }}
             - { key: identities.toml, path: identities.toml }
             {{- end }}
+      {{- with .root.Values.secrets.accepted }}
+      - secret: { name: {{ . }}, items: [{ key: cluster-secrets, path: cluster-secrets-accepted }] }
+      {{- end }}
       {{- with .root.Values.secrets.store }}
       - secret: { name: {{ . }}, items: [{ key: credentials, path: credentials }] }
       {{- end }}

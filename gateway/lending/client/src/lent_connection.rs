@@ -135,6 +135,11 @@ impl LentConnection {
         })
     }
 
+    /// Returns how long a body may be at most, where nothing else is kept.
+    pub(crate) fn space_bytes(&self) -> u64 {
+        self.space_bytes
+    }
+
     pub(crate) fn lent_memory(&self) -> &LentMapping {
         &self.memory
     }

@@ -103,7 +103,7 @@ impl LentWriter {
         if !self.connection.is_own() {
             return Err(ClientLendingError::Disconnected);
         }
-        let wanted = self.appended + bytes.len() as u64;
+        let wanted = self.appended.saturating_add(bytes.len() as u64);
         if wanted > self.announced_bytes() {
             return Err(ClientLendingError::MemoryFull { wanted });
         }
@@ -190,10 +190,11 @@ impl LentWriter {
                     ClientLendingError::Failed
                 })
             }
-            LentOutcome::HeadTooLong => Err(ClientLendingError::TooLong),
-            LentOutcome::BodyTooLong | LentOutcome::BodyCut | LentOutcome::Failed => {
-                Err(ClientLendingError::Failed)
-            }
+            // It was sent: whatever became of its answer, nobody knows.
+            LentOutcome::HeadTooLong
+            | LentOutcome::BodyTooLong
+            | LentOutcome::BodyCut
+            | LentOutcome::Failed => Err(ClientLendingError::Failed),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
+use rustix::io::retry_on_intr;
 use verbs3_lending_protocol::LentMapping;
 
 /// Makes memory of `bytes`, sealed so that its length stays. The gateway adds the seal that keeps its
@@ -15,7 +16,7 @@ pub(crate) fn make_memory(bytes: u64) -> io::Result<(OwnedFd, LentMapping)> {
     let file = memfd_create("verbs3-lent", flags)?;
     ftruncate(&file, bytes)?;
     // The pages are this process's, also where the gateway touches them first.
-    fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+    retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes))?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
     let memory = LentMapping::map_file(file.as_fd(), bytes)?.keep_from_children()?;
     Ok((file, memory))

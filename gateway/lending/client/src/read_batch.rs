@@ -34,6 +34,8 @@ pub struct ReadBatch {
     /// Of the reads that fly.
     connection: Option<Arc<LentConnection>>,
     added: usize,
+    /// The read that the last error was about.
+    failed: Option<usize>,
 }
 
 /// A read that is to be submitted.
@@ -98,8 +100,16 @@ impl LendingClient {
 
 impl ReadBatch {
     pub(crate) fn new(client: Arc<LendingClient>) -> Self {
-        let (waiting, flying, over) = (VecDeque::new(), HashMap::new(), VecDeque::new());
-        Self { client, waiting, flying, over, process: process::id(), connection: None, added: 0 }
+        Self {
+            client,
+            waiting: VecDeque::new(),
+            flying: HashMap::new(),
+            over: VecDeque::new(),
+            process: process::id(),
+            connection: None,
+            added: 0,
+            failed: None,
+        }
     }
 
     /// Adds a read, and returns its index. It is submitted by `next_answer`.
@@ -130,6 +140,12 @@ impl ReadBatch {
         index
     }
 
+    /// Returns the index of the read that the last error of `next_answer` was about, which has left
+    /// the batch with it. `None`: the error was about all of them, and none has left.
+    pub fn failed_read(&self) -> Option<usize> {
+        self.failed
+    }
+
     /// Returns the next answer that arrives. `None`: all have. `poll` is asked a few times a second
     /// whether to go on.
     pub fn next_answer<E: From<ClientLendingError>>(
@@ -138,13 +154,19 @@ impl ReadBatch {
     ) -> Result<Option<BatchAnswer>, E> {
         let read_for = self.client.client_options().read_for;
         let mut asked_at = Instant::now();
+        self.failed = None;
         self.leave_parent();
         loop {
             if let Some(ended) = self.over.pop_front() {
                 self.keep_flying();
-                match self.judge_end(ended)? {
-                    Some(answer) => return Ok(Some(answer)),
-                    None => continue,
+                let index = ended.read.index;
+                match self.judge_end(ended) {
+                    Ok(Some(answer)) => return Ok(Some(answer)),
+                    Ok(None) => continue,
+                    Err(error) => {
+                        self.failed = Some(index);
+                        return Err(error.into());
+                    }
                 }
             }
             if self.waiting.is_empty() && self.flying.is_empty() {
@@ -205,7 +227,7 @@ impl ReadBatch {
         connection: &LentConnection,
         may_wait: MayWait,
     ) -> Result<(), ClientLendingError> {
-        let mut is_rung = true;
+        let (mut is_rung, mut too_long) = (true, None);
         while let Some(next) = self.waiting.front_mut() {
             match connection.submit_read(&next.request, next.body_bytes)? {
                 SubmitOutcome::Submitted(token) => {
@@ -214,6 +236,15 @@ impl ReadBatch {
                     is_rung = false;
                 }
                 SubmitOutcome::NoSlot => break,
+                SubmitOutcome::NoSpace { .. }
+                    if may_wait == MayWait::Yes
+                        && !next.is_guess
+                        && next.body_bytes > connection.space_bytes() =>
+                {
+                    // Nothing that is released makes room for it, and others wait behind it.
+                    too_long = self.waiting.pop_front();
+                    break;
+                }
                 SubmitOutcome::NoSpace { longest_free, .. }
                     if may_wait.allows(&self.flying)
                         && next.is_guess
@@ -236,7 +267,9 @@ impl ReadBatch {
         if !is_rung {
             connection.ring_gateway()?;
         }
-        Ok(())
+        let Some(WaitingRead { index, body_bytes: wanted, .. }) = too_long else { return Ok(()) };
+        self.failed = Some(index);
+        Err(ClientLendingError::MemoryFull { wanted })
     }
 
     /// Waits for a slice of time, and takes what is over. `false`: nothing is yet.
@@ -265,7 +298,11 @@ impl ReadBatch {
                 Ok(Some(BatchAnswer { index: read.index, answer }))
             }
             LentOutcome::BodyTooLong => {
-                let longer = completion.content_bytes.max(read.body_bytes.saturating_mul(2));
+                // Where the gateway does not say how long it is: twice as long.
+                let longer = match completion.content_bytes {
+                    said if said > read.body_bytes => said,
+                    _ => read.body_bytes.saturating_mul(2),
+                };
                 self.try_again(WaitingRead { body_bytes: longer, is_guess: false, ..read })
             }
             LentOutcome::BodyCut | LentOutcome::Failed => self.try_again(read),
