@@ -47,9 +47,11 @@ fn unknown(text: &str) -> Vec<String> {
         match known.get(name.as_str()).or_else(|| known.get(histogram?)) {
             None => wrong.push(name),
             Some(has) => {
+                // What collectors say of each target.
+                let is_given = |label: &str| ["cluster", "instance"].contains(&label);
                 let others = labels
                     .iter()
-                    .filter(|label| !has.contains(label.as_str()) && *label != "instance");
+                    .filter(|label| !has.contains(label.as_str()) && !is_given(label.as_str()));
                 wrong.extend(others.map(|label| format!("{name}{{{label}}}")));
             }
         }

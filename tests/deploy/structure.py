@@ -87,7 +87,7 @@ def told(labels: Labels | None, cluster: str) -> list[str]:
     return wrong
 
 
-ADMIN_PORTS = {"gateway": "9001", "worker": "9401", "coordinator": "9501", "webhook": "9601", "controller": "9701"}
+ADMIN_PORTS = {"gateway": "9001", "worker": "9401", "coordinator": "9501", "webhook": "9601", "controller": "9701", "etcd": "2381"}
 
 
 def discovered(role: str, address: str = "10.0.0.1") -> Labels:

@@ -17,6 +17,9 @@ from real_cluster import NODES, Cluster
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE, STORE = "verbs3", f"http://{HUB}:7480"
 IDENTITY = {"access_key": "CLIENT", "secret_key": "a-secret-of-a-client"}
+# It may read, and warm nothing.
+READER = {"access_key": "READER", "secret_key": "a-secret-of-a-reader", "rights": ["read", "list"]}
+RIGHTS = ["read", "write", "list", "delete", "warm"]
 SMALL = {"requests": {"memory": "64Mi", "cpu": "20m"}, "limits": {"memory": "2Gi"}}
 # How many pods there are of each, by the label `app`.
 PODS = {"verbs3-etcd": 3, "verbs3-coordinator": 3, "verbs3-worker": NODES, "verbs3-gateway": NODES}
@@ -24,9 +27,8 @@ EXTRAS = {"verbs3-webhook": 2, "verbs3-controller": 1}
 
 
 def identities(*entries: dict) -> str:
-    rights = 'allow = [{ mount = "*", rights = ["read", "write", "list", "delete", "warm"] }]\n'
-    return "\n".join(f'[[identity]]\nname = "{one["access_key"]}"\naccess_key = "{one["access_key"]}"\nsecret_key = "{one["secret_key"]}"\n{rights}'
-                     for one in entries)
+    return "\n".join(f'[[identity]]\nname = "{one["access_key"]}"\naccess_key = "{one["access_key"]}"\nsecret_key = "{one["secret_key"]}"\n'
+                     f'allow = [{{ mount = "*", rights = {json.dumps(one.get("rights", RIGHTS))} }}]\n' for one in entries)
 
 
 def documented(path: str, begin: str, end: str = "```") -> str:
@@ -69,10 +71,12 @@ class Installation:
     def make_secrets(self) -> None:
         """By the README's commands, from the files that it wants there."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "identities.toml").write_text(identities(IDENTITY))
+        (self.folder / "identities.toml").write_text(identities(IDENTITY, READER))
         (self.folder / "credentials").write_text(
             f"[default]\naws_access_key_id = {self.store['access_key']}\naws_secret_access_key = {self.store['secret_key']}\n")
         self.run(documented("deploy/README.md", "kubectl create namespace verbs3\n"))
+        self.run(documented("deploy/README.md", "kubectl label namespace verbs3 pod-security", "\n"))
+        self.run(documented("deploy/README.md", "kubectl -n verbs3 create secret generic verbs3-accepted", "\n"))
         HELD.append("the README's commands make the Secrets")
 
     def make_webhook_certificate(self) -> str:
@@ -91,7 +95,8 @@ class Installation:
                       "gateway": {"resources": SMALL}},
             "webhook": {"enabled": True, "tls": {"caBundle": authority}},
             "lending": {"enabled": True},
-            "controller": {"enabled": True, "secrets": [{"namespace": "train", "names": ["verbs3-access-key"]}]},
+            "controller": {"enabled": True, "secrets": [{"namespace": "train", "names": ["verbs3-access-key", "verbs3-reader-key"]}]},
+            "secrets": {"accepted": "verbs3-accepted"},
         }
 
     def install_chart(self, differing: dict | None = None, overlay: str = "", pods: dict[str, int] = PODS | EXTRAS, seconds: float = 420) -> None:
@@ -149,6 +154,10 @@ class Installation:
             for previous in ((), ("--previous",)):
                 lines.append(kubectl("logs", "-n", NAMESPACE, name, "--all-containers", "--tail=15", *previous)[1][-3000:])
         return "\n".join(lines)
+
+    def pods_of(self, *roles: str) -> list[str]:
+        labels = {f"verbs3-{role}" for role in roles}
+        return [pod["metadata"]["name"] for pod in self.cluster.get("pods", "-n", NAMESPACE)["items"] if pod["metadata"]["labels"].get("app") in labels]
 
     def restarts(self) -> dict[str, int]:
         """Containers that were started more than once."""

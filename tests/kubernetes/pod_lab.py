@@ -15,7 +15,7 @@ import boto3
 from botocore.config import Config
 
 from api_server import hold, until
-from installation import IDENTITY, NAMESPACE, Installation, documented
+from installation import IDENTITY, NAMESPACE, READER, Installation, documented
 from one_machine import HUB, Machine
 from pod_images import CLIENT
 from real_cluster import VIRTUAL_NODES, Cluster, Programs
@@ -91,8 +91,9 @@ def try_status(lab: Lab, installed: Installation) -> None:
 def make_train(lab: Lab) -> None:
     """The namespace `train`, with a key of the client's for its pods."""
     lab.cluster.kubectl("create", "namespace", "train")
-    lab.cluster.kubectl("create", "secret", "generic", "-n", "train", "verbs3-access-key", f"--from-literal=AWS_ACCESS_KEY_ID={IDENTITY['access_key']}",
-                        f"--from-literal=AWS_SECRET_ACCESS_KEY={IDENTITY['secret_key']}")
+    for name, identity in (("verbs3-access-key", IDENTITY), ("verbs3-reader-key", READER)):
+        lab.cluster.kubectl("create", "secret", "generic", "-n", "train", name, f"--from-literal=AWS_ACCESS_KEY_ID={identity['access_key']}",
+                            f"--from-literal=AWS_SECRET_ACCESS_KEY={identity['secret_key']}")
 
 
 def run_pod(lab: Lab, name: str, script: str, **metadata) -> str:

@@ -19,7 +19,7 @@ import yaml
 from botocore.exceptions import ClientError
 
 from api_server import HELD, hold, until
-from installation import IDENTITY, NAMESPACE, STORE, Installation, documented, identities
+from installation import IDENTITY, NAMESPACE, READER, STORE, Installation, documented, identities
 from pod_images import CLIENT, OURS
 from pod_lab import (BUCKET, OBJECT_BYTES, OBJECTS, Lab, Readers, await_lender, client_of, delete_namespace, look_at_logs, make_train, roll_out,
                      run_pod, start_lender, tell_logs, try_objects, try_status)
@@ -62,6 +62,11 @@ def try_preload(lab: Lab) -> None:
     lab.cluster.kubectl("-n", "train", "wait", "preload/train-2026", "--for=condition=Complete", "--timeout=180s")
     status = lab.cluster.get("preload", "-n", "train", "train-2026")["status"]
     hold("a Preload runs to its end", (status["state"], status["objects"], status["bytes"]) == ("Done", OBJECTS, OBJECTS * OBJECT_BYTES), status)
+    lab.cluster.apply(preload("by-a-reader", "pods/", secretName="verbs3-reader-key"))
+    refused = "jsonpath={.status.conditions[?(@.type=='Accepted')].reason}=Denied"
+    lab.cluster.kubectl("-n", "train", "wait", "preload/by-a-reader", f"--for={refused}", "--timeout=60s")
+    HELD.append("a Preload by a key that may not warm is denied, and says so")
+    lab.cluster.kubectl("-n", "train", "delete", "preload/by-a-reader")
 
 
 def try_examples(lab: Lab) -> None:
@@ -74,15 +79,18 @@ def try_examples(lab: Lab) -> None:
     examples["Pod"]["spec"]["containers"][0]["command"] = ["true"]
     lab.cluster.kubectl("apply", "-n", "train", "-f", "-", given=json.dumps(examples["Job"]))
     lab.cluster.kubectl("apply", "-n", "train", "-f", "-", given=json.dumps(examples["Pod"]))
+    lab.cluster.kubectl("apply", "-n", "train", "-f", "-", given=json.dumps(examples["CronJob"]))
+    lab.cluster.kubectl("-n", "train", "create", "job", "warm-now", "--from=cronjob/warm-nightly")
     try:
         lab.cluster.kubectl("-n", "train", "wait", "job/warm-train-2026", "--for=condition=Complete", "--timeout=120s")
+        lab.cluster.kubectl("-n", "train", "wait", "job/warm-now", "--for=condition=Complete", "--timeout=120s")
         lab.cluster.kubectl("-n", "train", "wait", "pod/train", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
     except SystemExit as error:
         raise SystemExit(f"{error}\n{lab.cluster.try_kubectl('describe', 'pods', '-n', 'train')[1]}") from error
     told = lab.cluster.kubectl("logs", "-n", "train", "train", "-c", "preload")
     # The init container goes on without its job: what it says has to be that it was done.
     hold("the init container of the example warms its prefix", "done" in told, told)
-    HELD.append("the Job of the example warms its prefix")
+    HELD.append("the Job and the CronJob of the examples warm their prefix")
 
 
 def try_roll_outs(lab: Lab, installed: Installation) -> None:
@@ -139,9 +147,32 @@ def rotate_key(lab: Lab, installed: Installation) -> None:
     until("the new key is taken", lambda: takes(new), 180)
     print(f"pods: a new key is taken after {time.monotonic() - began:.0f} s")
     hold("the old key is refused", not any(is_known(endpoint, IDENTITY) for endpoint in lab.gateways()))
-    (installed.folder / "identities.toml").write_text(identities(IDENTITY))
+    (installed.folder / "identities.toml").write_text(identities(IDENTITY, READER))
     installed.run(documented("deploy/README.md", begin, "\n") + " --dry-run=client -o yaml | kubectl apply -f -")
     until("the old key is taken again", lambda: takes(IDENTITY), 180)
+
+
+def rotate_secret(lab: Lab, installed: Installation) -> None:
+    """The cluster's secret is another, by the README's steps under readers, and no process was started for it."""
+    commands = documented("deploy/README.md", "openssl rand -hex 32 > next-secret").splitlines()
+    roles = ("worker", "gateway", "coordinator")
+
+    def logged() -> dict[str, int]:
+        said = (lab.cluster.kubectl("logs", "-n", NAMESPACE, "-l", f"app=verbs3-{role}", "--prefix", "--tail=-1", "--max-log-requests=20") for role in roles)
+        lines = [line for text in said for line in text.splitlines() if "the cluster's secret is in force" in line]
+        return {pod: sum(line.startswith(f"[pod/{pod}/") for line in lines) for pod in installed.pods_of(*roles)}
+
+    readers = Readers(lab, "secret")
+    readers.start("of-all-gateways", lab.gateways(), 1)
+    began = time.monotonic()
+    installed.run("\n".join(commands[:2]))
+    for command in commands[2:]:
+        before = logged()
+        installed.run(command)
+        until(f"all processes have done: {command}", lambda before=before: all(count > before.get(pod, 0) for pod, count in logged().items()), 240)
+    readers.hold_no_errors("of-all-gateways")
+    print(f"pods: another secret of the cluster after {time.monotonic() - began:.0f} s")
+    HELD.append("the cluster's secret is changed by the README's steps")
 
 
 def is_known(endpoint: str, identity: dict) -> bool:
@@ -185,6 +216,7 @@ def try_chart(lab: Lab, store: dict) -> None:
     try_roll_outs(lab, installed)
     kill_worker(lab, installed)
     rotate_key(lab, installed)
+    rotate_secret(lab, installed)
     try_status(lab, installed)
     look_at_logs(lab)
     delete_all(lab, installed)

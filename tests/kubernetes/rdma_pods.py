@@ -131,7 +131,7 @@ def try_acceptance(lab: Lab, installed: Installation) -> None:
     doctor = kubectl("logs", "-n", NAMESPACE, "-l", "app=verbs3-doctor", "--prefix", "--tail=-1")[1]
     fabric = kubectl("logs", "-n", NAMESPACE, "-l", "app=verbs3-fabric-client", "--tail=-1")[1]
     print(doctor, fabric, sep="\n", flush=True)
-    hold("doctor finds the device of each node", doctor.count("rxe0/1: active") == VIRTUAL_NODES, doctor)
+    hold("doctor finds the device of each node", doctor.count("rxe0/1: active, ") == VIRTUAL_NODES, doctor)
     hold("doctor finds no failure on any node", doctor.count("0 failures") == VIRTUAL_NODES, doctor)
     hold("the fabric's Job says what verbs give", re.search(r"1 MiB +verbs .*\d", fabric), fabric)
 
