@@ -237,7 +237,7 @@ impl ReadBatch {
                 }
                 SubmitOutcome::NoSlot => break,
                 SubmitOutcome::NoSpace { .. }
-                    if may_wait == MayWait::Yes
+                    if may_wait.allows(&self.flying)
                         && !next.is_guess
                         && next.body_bytes > connection.space_bytes() =>
                 {
