@@ -166,8 +166,10 @@ class Nodes:
     def end(self) -> None:
         for process in reversed(self.started):
             # On a node its parent is nsenter, which ends with it, and would leave it behind.
+            if process.poll() is not None:
+                continue
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            inside = [int(child) for child in children.read_text().split()] if process.args[0] == "nsenter" and process.poll() is None else []
+            inside = [int(child) for child in children.read_text().split()] if process.args[0] == "nsenter" else []
             for one in inside or [process.pid]:
                 os.kill(one, signal.SIGTERM)
             process.wait()
@@ -192,7 +194,7 @@ def try_nodes(count: int, said: argparse.Namespace) -> str:
     side = record["sides"][0]
     if side["all"]["wrong_answers"] or side["all"]["errors"]:
         raise SystemExit(f"nodes: {count}: {side['all']['wrong_answers']} wrong answers, errors {side['all']['errors']}")
-    if not set(by_transport) <= {"shm", "tcp"}:
+    if not by_transport or not set(by_transport) <= {"shm", "tcp"}:
         raise SystemExit(f"nodes: {count}: bytes came by {by_transport}")
     rates = sorted(one["mib_per_second"] for one in side["rounds"])
     rate, remote = rates[len(rates) // 2], by_transport.get("tcp", 0) / sum(by_transport.values())

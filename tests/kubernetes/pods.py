@@ -154,7 +154,8 @@ def rotate_key(lab: Lab, installed: Installation) -> None:
 
 def rotate_secret(lab: Lab, installed: Installation) -> None:
     """The cluster's secret is another, by the README's steps under readers, and no process was started for it."""
-    commands = documented("deploy/README.md", "openssl rand -hex 32 > next-secret").splitlines()
+    text = documented("deploy/README.md", "openssl rand -hex 32 > next-secret")
+    preparing, *commands, ending = [step.strip() for step in text.replace("next-secret > both\n", "next-secret > both\n# wait\n").split("# wait\n")]
     roles = ("worker", "gateway", "coordinator")
 
     def logged() -> dict[str, int]:
@@ -165,11 +166,12 @@ def rotate_secret(lab: Lab, installed: Installation) -> None:
     readers = Readers(lab, "secret")
     readers.start("of-all-gateways", lab.gateways(), 1)
     began = time.monotonic()
-    installed.run("\n".join(commands[:2]))
-    for command in commands[2:]:
+    installed.run(preparing)
+    for command in commands:
         before = logged()
         installed.run(command)
         until(f"all processes have done: {command}", lambda before=before: all(count > before.get(pod, 0) for pod, count in logged().items()), 240)
+    installed.run(ending)
     readers.hold_no_errors("of-all-gateways")
     print(f"pods: another secret of the cluster after {time.monotonic() - began:.0f} s")
     HELD.append("the cluster's secret is changed by the README's steps")

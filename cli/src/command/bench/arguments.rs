@@ -76,7 +76,7 @@ pub struct FabricArguments {
     /// Unit of what is pushed; the same on both sides
     #[arg(long, value_name = "BYTES", value_parser = parse_page_bytes, default_value = "256KiB")]
     pub page: u64,
-    /// Memory of the serving side, for each of its rails
+    /// Memory of the serving side, for each of its rails; of writes all that is in flight lies there
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "256MiB")]
     pub memory: u64,
     /// How long verbs poll before they wait for an event, in µs: latency for CPU time

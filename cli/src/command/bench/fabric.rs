@@ -136,21 +136,23 @@ fn load_bench_cluster(arguments: &FabricArguments) -> anyhow::Result<BenchCluste
 
 /// Returns the addresses that are offered as rails: those that the command line names, or the one
 /// that is listened on, or, where these are all of the host, those that `rules` take.
-fn choose_own_rails(
-    arguments: &FabricArguments,
-    listen: IpAddr,
-    rules: &RailRules,
-) -> anyhow::Result<Vec<IpAddr>> {
+fn choose_own_rails(arguments: &FabricArguments, listen: IpAddr, rules: &RailRules) -> Vec<IpAddr> {
     if !arguments.rails.is_empty() {
-        return Ok(arguments.rails.clone());
+        return arguments.rails.clone();
     }
     if listen.is_loopback() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     if !listen.is_unspecified() {
-        return Ok(vec![listen]);
+        return vec![listen];
     }
-    let interfaces = rails::list_interfaces().context("can't list the network devices")?;
+    let interfaces = match rails::list_interfaces() {
+        Ok(interfaces) => interfaces,
+        Err(error) => {
+            eprintln!("not served: verbs: can't list the network devices: {error}");
+            return Vec::new();
+        }
+    };
     let chosen = rules.choose_rails(&interfaces, find_rail_port);
     let found = rules.resolve_rails(&chosen, &interfaces, find_rail_port);
     for (rail, found) in chosen.iter().zip(&found) {
@@ -158,7 +160,7 @@ fn choose_own_rails(
             eprintln!("not served: verbs: {}: {error}", rail.rail_name());
         }
     }
-    Ok(found.into_iter().flatten().collect())
+    found.into_iter().flatten().collect()
 }
 
 fn tcp_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> TcpOptions {
@@ -205,7 +207,7 @@ async fn serve_fabric(
     rules: &RailRules,
 ) -> anyhow::Result<()> {
     let reactors = ReactorThreads::start(0).context("can't start threads")?;
-    let rails = choose_own_rails(arguments, arguments.listen.ip(), rules)?;
+    let rails = choose_own_rails(arguments, arguments.listen.ip(), rules);
     let host = start_bench_host(arguments, secret, arguments.listen, rails, &reactors).await?;
     println!("serving on {}", host.local_addr());
     for rail in host.offered_ways().rails.iter().flatten() {

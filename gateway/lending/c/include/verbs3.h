@@ -358,7 +358,8 @@ Verbs3Result verbs3_append_body(Verbs3Writer *writer,
                                 size_t length);
 
 /**
- * Sends the write, and waits for its answer. The write is ended by it, however the call ends. After
+ * Sends the write, and waits for its answer. The write is ended by it, however the call ends, unless
+ * another call is using it (`VERBS3_RESULT_BAD_ARGUMENT`). After
  * `VERBS3_RESULT_FAILED`, `…_TIMED_OUT`, `…_DISCONNECTED`, `…_STOPPED` and `…_INTERNAL` nobody knows
  * whether the object was written. A write that is given up while it is sent ends the connection:
  * what other threads have begun to write ends with `VERBS3_RESULT_DISCONNECTED`, and their reads are

@@ -81,7 +81,8 @@ pub unsafe extern "C" fn verbs3_append_body(
     })
 }
 
-/// Sends the write, and waits for its answer. The write is ended by it, however the call ends. After
+/// Sends the write, and waits for its answer. The write is ended by it, however the call ends, unless
+/// another call is using it (`VERBS3_RESULT_BAD_ARGUMENT`). After
 /// `VERBS3_RESULT_FAILED`, `…_TIMED_OUT`, `…_DISCONNECTED`, `…_STOPPED` and `…_INTERNAL` nobody knows
 /// whether the object was written. A write that is given up while it is sent ends the connection:
 /// what other threads have begun to write ends with `VERBS3_RESULT_DISCONNECTED`, and their reads are

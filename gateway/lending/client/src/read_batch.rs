@@ -229,6 +229,8 @@ impl ReadBatch {
     ) -> Result<(), ClientLendingError> {
         let (mut is_rung, mut too_long) = (true, None);
         while let Some(next) = self.waiting.front_mut() {
+            // A range may be longer than its object: what never fits is asked for once.
+            let never_fits = !next.is_guess && next.body_bytes > connection.space_bytes();
             match connection.submit_read(&next.request, next.body_bytes)? {
                 SubmitOutcome::Submitted(token) => {
                     let read = self.waiting.pop_front().expect("it was just there");
@@ -237,9 +239,7 @@ impl ReadBatch {
                 }
                 SubmitOutcome::NoSlot => break,
                 SubmitOutcome::NoSpace { .. }
-                    if may_wait.allows(&self.flying)
-                        && !next.is_guess
-                        && next.body_bytes > connection.space_bytes() =>
+                    if may_wait.allows(&self.flying) && never_fits && next.tries > 0 =>
                 {
                     // Nothing that is released makes room for it, and others wait behind it.
                     too_long = self.waiting.pop_front();
@@ -247,7 +247,7 @@ impl ReadBatch {
                 }
                 SubmitOutcome::NoSpace { longest_free, .. }
                     if may_wait.allows(&self.flying)
-                        && next.is_guess
+                        && (next.is_guess || never_fits)
                         && longest_free >= GUESS_MIN =>
                 {
                     // A body that is longer comes back with its length, and waits for room then.
@@ -264,12 +264,14 @@ impl ReadBatch {
                 SubmitOutcome::NoSpace { .. } => break,
             }
         }
+        self.failed = too_long.as_ref().map(|read| read.index);
         if !is_rung {
             connection.ring_gateway()?;
         }
-        let Some(WaitingRead { index, body_bytes: wanted, .. }) = too_long else { return Ok(()) };
-        self.failed = Some(index);
-        Err(ClientLendingError::MemoryFull { wanted })
+        match too_long {
+            Some(read) => Err(ClientLendingError::MemoryFull { wanted: read.body_bytes }),
+            None => Ok(()),
+        }
     }
 
     /// Waits for a slice of time, and takes what is over. `false`: nothing is yet.
