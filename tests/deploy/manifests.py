@@ -61,7 +61,8 @@ def objects(text: str, folder: Path, given: dict[str, str]) -> Objects:
     made: Objects = {}
     lines = re.sub(r"\\\n#? *", "", text).splitlines()
     for line in (line.lstrip("# ") for line in lines):
-        if not (line.startswith("kubectl") and " create " in line):
+        # A dry run changes one that is there, later.
+        if not (line.startswith("kubectl") and " create " in line) or "--dry-run" in line:
             continue
         words = shlex.split(line, comments=True)
         kind, name = words[words.index("create") + 1 :][:2]
