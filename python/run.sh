@@ -38,10 +38,15 @@ ln "$PYTHON_BINARY" "$JOB/verbs3" 2>/dev/null || cp "$PYTHON_BINARY" "$JOB/verbs
 
 cd "$PYTHON_DIR"
 status=0
-PYTHONPATH=$PYTHON_DIR/site "$VENV/bin/python" -m pytest -c "$HERE/tests/pytest.ini" --rootdir "$HERE/tests" \
-  "$HERE/tests" --ignore "$HERE/tests/with_torch" "$@" || status=$?
-# With arguments, a selection may leave one of the two runs without a test: pytest says so by 5.
-if [ "$status" -eq 5 ] && [ $# -gt 0 ]; then status=0; fi
+# note_status STATUS ARGUMENT...: of one of the runs. With arguments, a selection may leave one without a test: pytest says so by 5.
+note_status() { [ "$1" -eq 5 ] && [ $# -gt 1 ] || status=$((status | $1)); }
+# test_package SITE PYTHON PYTEST_ARGUMENT...: the tests that need no torch, of the package in SITE.
+test_package() {
+  local site=$1 python=$2; shift 2
+  PYTHONPATH=$site "$python" -m pytest -c "$HERE/tests/pytest.ini" --rootdir "$HERE/tests" "$HERE/tests" --ignore "$HERE/tests/with_torch" "$@"
+}
+ended=0; test_package "$PYTHON_DIR/site" "$VENV/bin/python" "$@" || ended=$?
+note_status "$ended" "$@"
 
 # The oldest Python has a wheel of its own (pyproject.toml). zarr's interface is another there, and servers are killed alike.
 oldest() {
@@ -51,28 +56,25 @@ oldest() {
   done
   return 1
 }
-oldest_status=0
 if OLDEST=$(oldest); then
   OLDEST_VENV=$("$ROOT/tests/testbed/venv.sh" python-oldest "$OLDEST")
   "$ROOT/tests/testbed/wheel.sh" "$PYTHON_DIR/oldest" "$OLDEST_VENV/bin/python"
-  PYTHONPATH=$PYTHON_DIR/oldest/site "$OLDEST_VENV/bin/python" -m pytest -c "$HERE/tests/pytest.ini" --rootdir "$HERE/tests" "$HERE/tests" \
-    --ignore "$HERE/tests/with_torch" --ignore "$HERE/tests/test_killed_servers.py" --deselect test_fsspec.py::test_zarr_reads_and_writes \
-    "$@" || oldest_status=$?
-  if [ "$oldest_status" -eq 5 ] && [ $# -gt 0 ]; then oldest_status=0; fi
+  ended=0; test_package "$PYTHON_DIR/oldest/site" "$OLDEST_VENV/bin/python" \
+    --ignore "$HERE/tests/test_killed_servers.py" --deselect test_fsspec.py::test_zarr_reads_and_writes "$@" || ended=$?
+  note_status "$ended" "$@"
 else
   echo "the Python package by Python 3.10: this machine has none that makes environments" | tee "$PYTHON_DIR/not-proven" >&2
 fi
-status=$((status | oldest_status))
 
 if [ "$(id -u)" -ne 0 ]; then
   echo "the Python package with torch: its chroot needs root" | tee -a "$PYTHON_DIR/not-proven" >&2
   exit "$status"
 fi
 "$ROOT/tests/testbed/torch.sh" install
-torch_status=0
+ended=0
 PYTHON_BINARY=/job/verbs3 "$ROOT/tests/testbed/torch.sh" run "$JOB" \
   env -u PYTHONDONTWRITEBYTECODE PYTHONPATH=/job/site:/opt/clients bash -c 'cd /job && exec python3 -m pytest "$@"' bash \
   -c /job/repository/python/tests/pytest.ini --rootdir /job/repository/python/tests /job/repository/python/tests/with_torch "$@" ||
-  torch_status=$?
-if [ "$torch_status" -eq 5 ] && [ $# -gt 0 ]; then torch_status=0; fi
-exit $((status | torch_status))
+  ended=$?
+note_status "$ended" "$@"
+exit "$status"

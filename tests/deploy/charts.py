@@ -219,6 +219,8 @@ def main(helm_path: Path, validate: Path, folder: Path) -> list[str]:
     pods_network = render.template(helm, "--set", "nodes.hostNetwork=false")
     if not admitted(documents(pods_network.replace(", verbs3-coordinator]", "]"))):
         wrong.append("a policy that keeps coordinators from workers goes unnoticed")
+    if "VERBS3_WORKER__ADVERTISE" in render.template(helm, "--set", "settings.tcp.bind_device=ib0"):
+        wrong.append("a worker that is bound to a device is told another address than the device's")
     print(f"charts: {len(variants)} sets of values rendered, {len(REFUSED)} refused")
     if render.main(helm, is_check=True) != 0:
         wrong.append("deploy/kubernetes is not what the chart gives")

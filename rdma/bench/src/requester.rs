@@ -116,7 +116,9 @@ impl BenchRequester {
         for line in about.left_out.lines() {
             let (way, reason) = line.split_once(": ").unwrap_or(("a way", line));
             let kind = if way == "shm" { TransportKind::Shm } else { TransportKind::Verbs };
-            found.leave_out(kind, way.to_owned(), LeftOutCause::OnHost(reason.to_owned()));
+            if options.kinds.contains(&kind) {
+                found.leave_out(kind, way.to_owned(), LeftOutCause::OnHost(reason.to_owned()));
+            }
         }
         let WayDiscovery { ways, left_out } = found;
         let (host, connections, in_process) =

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use verbs3_config::{ConfigLayers, EnvironmentLayer};
 use verbs3_fabric_bench::{
-    BenchError, BenchHost, BenchRequester, DialOptions, ECHO_BYTES_MAX, HostOptions, LeftOut,
+    BenchError, BenchHost, BenchRequester, DialOptions, ECHO_BYTES_MAX, HostOptions,
     TransferDirection, TransferLoad,
 };
 use verbs3_loadtest::units;
@@ -314,7 +314,7 @@ impl FabricMeasurement<'_> {
         let mut record = FabricRecord {
             host: host.to_string(),
             ways: ways.iter().map(|way| (way.name.clone(), way.kind.as_str())).collect(),
-            left_out: self.list_left_out(),
+            left_out: self.dialled.left_out().to_vec(),
             depth: arguments.depth as usize,
             connections: arguments.connections as usize,
             page_bytes: arguments.page as usize,
@@ -338,14 +338,6 @@ impl FabricMeasurement<'_> {
             eprint!("\r\x1b[K");
         }
         Ok(record)
-    }
-
-    /// Ways that were to be tried and can't be. The host also says of others that it lacks them.
-    fn list_left_out(&self) -> Vec<LeftOut> {
-        let tried: Vec<TransportKind> =
-            self.arguments.tried_ways().iter().copied().map(TransportKind::from).collect();
-        let left_out = self.dialled.left_out().iter();
-        left_out.filter(|left| tried.contains(&left.kind)).cloned().collect()
     }
 
     async fn measure_round(&self, row: &mut FabricRow, round: u32) -> anyhow::Result<()> {

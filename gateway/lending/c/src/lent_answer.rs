@@ -5,8 +5,8 @@ use std::ptr;
 
 use verbs3_lending_client::{LentAnswer, LentBody};
 
-use crate::call_result::{CallEnd, Verbs3Result, enter_call};
-use crate::lent_arguments::{ResultPlace, borrow};
+use crate::call_result::{Verbs3Result, enter_call};
+use crate::lent_arguments::{ResultPlace, borrow, end_handed_out};
 
 /// An answer. It keeps its part of the lent memory until it is released.
 pub struct Verbs3Answer {
@@ -15,14 +15,14 @@ pub struct Verbs3Answer {
     body: LentBody,
 }
 
-/// Makes an answer that the caller owns.
-pub(crate) fn hand_out(answer: LentAnswer) -> *mut Verbs3Answer {
-    let LentAnswer { head, body } = answer;
-    // Neither names nor values of headers have a 0 in them.
-    let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
-    let headers = head.headers.into_iter();
-    let headers = headers.map(|(name, value)| (text(name.into_bytes()), text(value))).collect();
-    Box::into_raw(Box::new(Verbs3Answer { status: head.status, headers, body }))
+impl From<LentAnswer> for Verbs3Answer {
+    fn from(LentAnswer { head, body }: LentAnswer) -> Self {
+        // Neither names nor values of headers have a 0 in them.
+        let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
+        let headers = head.headers.into_iter();
+        let headers = headers.map(|(name, value)| (text(name.into_bytes()), text(value))).collect();
+        Self { status: head.status, headers, body }
+    }
 }
 
 /// Returns the status as HTTP has it: 200, 206, 304, 404, …; 0 for null.
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn verbs3_answer_body(
         };
         // SAFETY: the caller's word.
         let answer = unsafe { borrow(answer, "answer") }?;
-        let address = answer.body.body_address().map_err(CallEnd::from)?;
+        let address = answer.body.body_address()?;
         bytes.put_result(address.as_ptr().cast_const());
         length.put_result(answer.body.body_bytes());
         Ok(())
@@ -124,12 +124,6 @@ pub unsafe extern "C" fn verbs3_answer_body(
 /// `answer` is null, or an answer that is not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn verbs3_release_answer(answer: *mut Verbs3Answer) {
-    if !answer.is_null() {
-        // SAFETY: made by `hand_out`, and by the caller's word not released before.
-        let answer = unsafe { Box::from_raw(answer) };
-        let _ = enter_call(|| {
-            drop(answer);
-            Ok(())
-        });
-    }
+    // SAFETY: the caller's word.
+    unsafe { end_handed_out(answer) };
 }

@@ -1,7 +1,7 @@
 //! What callers hand in: requests, names, headers. Everything is copied before it is used.
 
 use std::ffi::{CStr, c_char};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -9,7 +9,7 @@ use verbs3_lending_client::{
     FORWARDED_HEADERS, LentPart, LentReadMethod, LentReadRequest, LentWriteRequest, is_write_header,
 };
 
-use crate::call_result::CallEnd;
+use crate::call_result::{CallEnd, Verbs3Result, enter_call};
 
 /// A header, as two texts that end with 0. The name is in lower case.
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +98,41 @@ impl<T> ResultPlace<T> {
     pub(crate) fn put_result(self, value: T) {
         // SAFETY: by the word that `prepare` was given.
         unsafe { self.0.write(value) };
+    }
+}
+
+/// Does the work of a call that hands out what the caller ends by a call of its own. Null is there if
+/// it fails.
+///
+/// # Safety
+///
+/// As for [`ResultPlace::prepare`].
+pub(crate) unsafe fn enter_handing_out<T>(
+    place: *mut *mut T,
+    name: &str,
+    work: impl FnOnce() -> Result<T, CallEnd>,
+) -> Verbs3Result {
+    enter_call(|| {
+        // SAFETY: the caller's word.
+        let place = unsafe { ResultPlace::prepare(place, ptr::null_mut(), name) }?;
+        place.put_result(Box::into_raw(Box::new(work()?)));
+        Ok(())
+    })
+}
+
+/// Ends what was handed out. Null is nothing.
+///
+/// # Safety
+///
+/// It is null, or was handed out, and is not ended.
+pub(crate) unsafe fn end_handed_out<T>(handed_out: *mut T) {
+    if !handed_out.is_null() {
+        // SAFETY: the caller's word.
+        let ended = unsafe { Box::from_raw(handed_out) };
+        let _ = enter_call(|| {
+            drop(ended);
+            Ok(())
+        });
     }
 }
 

@@ -6,8 +6,11 @@ use std::sync::Mutex;
 use verbs3_lending_client::ReadBatch;
 
 use crate::call_result::{Verbs3Result, enter_call};
-use crate::lent_answer::{Verbs3Answer, hand_out};
-use crate::lent_arguments::{ResultPlace, Verbs3ReadRequest, borrow, copy_read, lock_alone};
+use crate::lent_answer::Verbs3Answer;
+use crate::lent_arguments::{
+    ResultPlace, Verbs3ReadRequest, borrow, copy_read, end_handed_out, enter_handing_out,
+    lock_alone,
+};
 use crate::lent_client::{Verbs3Client, WaitQuestion};
 
 /// Reads under way. For one call at a time: another one meanwhile is refused.
@@ -26,15 +29,13 @@ pub unsafe extern "C" fn verbs3_begin_batch(
     client: *const Verbs3Client,
     batch: *mut *mut Verbs3Batch,
 ) -> Verbs3Result {
-    enter_call(|| {
-        // SAFETY: the caller's word.
-        let place = unsafe { ResultPlace::prepare(batch, ptr::null_mut(), "batch") }?;
+    let work = || {
         // SAFETY: the caller's word.
         let own = unsafe { borrow(client, "client") }?;
-        let batch = Mutex::new(own.client.begin_batch());
-        place.put_result(Box::into_raw(Box::new(Verbs3Batch { batch, question: own.question })));
-        Ok(())
-    })
+        Ok(Verbs3Batch { batch: Mutex::new(own.client.begin_batch()), question: own.question })
+    };
+    // SAFETY: the caller's word.
+    unsafe { enter_handing_out(batch, "batch", work) }
 }
 
 /// Adds a read, and gives its index: they count from 0. It is sent by the next
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn verbs3_next_answer(
         match reads.next_answer(|| own.question.ask_caller()) {
             Ok(Some(next)) => {
                 index.put_result(next.index);
-                place.put_result(hand_out(next.answer));
+                place.put_result(Box::into_raw(Box::new(next.answer.into())));
             }
             Ok(None) => {}
             Err(end) => {
@@ -117,11 +118,7 @@ pub unsafe extern "C" fn verbs3_end_batch(batch: *mut Verbs3Batch) {
     // SAFETY: the caller's word.
     let is_free = unsafe { batch.as_ref() }.is_some_and(|own| lock_alone(&own.batch, "").is_ok());
     if is_free {
-        // SAFETY: made by `verbs3_begin_batch`, and by the caller's word not ended before.
-        let batch = unsafe { Box::from_raw(batch) };
-        let _ = enter_call(|| {
-            drop(batch);
-            Ok(())
-        });
+        // SAFETY: the caller's word, and no call has it.
+        unsafe { end_handed_out(batch) };
     }
 }

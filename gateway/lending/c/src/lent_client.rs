@@ -6,13 +6,15 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbs3_lending_client::{ClientLendingError, LendingClient, LendingClientOptions};
+use verbs3_lending_client::{
+    ClientLendingError, LendingClient, LendingClientOptions, RING_ENTRIES_MAX,
+};
 
 use crate::call_result::{CallEnd, Verbs3Result, enter_call};
-use crate::lent_answer::{Verbs3Answer, hand_out};
+use crate::lent_answer::Verbs3Answer;
 use crate::lent_arguments::{
-    ResultPlace, Verbs3ObjectName, Verbs3ReadRequest, borrow, borrow_many, copy_name, copy_read,
-    copy_text, present,
+    Verbs3ObjectName, Verbs3ReadRequest, borrow, borrow_many, copy_name, copy_read, copy_text,
+    end_handed_out, enter_handing_out, present,
 };
 
 /// What a client is made with. `verbs3_default_options` fills it; socket and keys are the caller's.
@@ -42,9 +44,6 @@ pub struct Verbs3Options {
     /// all been ended.
     pub context: *mut c_void,
 }
-
-/// Most reads in flight of one connection, as gateways take them.
-const READS_MAX: u32 = 4096;
 
 /// Whether a call that waits goes on.
 #[derive(Clone, Copy)]
@@ -106,18 +105,16 @@ pub unsafe extern "C" fn verbs3_connect(
     options: *const Verbs3Options,
     client: *mut *mut Verbs3Client,
 ) -> Verbs3Result {
-    enter_call(|| {
-        // SAFETY: the caller's word.
-        let place = unsafe { ResultPlace::prepare(client, ptr::null_mut(), "client") }?;
+    let work = || {
         // SAFETY: the caller's word.
         let said = unsafe { borrow(options, "options") }?;
         // SAFETY: the caller's word.
-        let options = unsafe { copy_options(said) }?;
+        let client = LendingClient::connect(unsafe { copy_options(said) }?)?;
         let question = WaitQuestion { ask: said.keep_waiting, context: said.context };
-        let client = LendingClient::connect(options)?;
-        place.put_result(Box::into_raw(Box::new(Verbs3Client { client, question })));
-        Ok(())
-    })
+        Ok(Verbs3Client { client, question })
+    };
+    // SAFETY: the caller's word.
+    unsafe { enter_handing_out(client, "client", work) }
 }
 
 /// # Safety
@@ -125,8 +122,8 @@ pub unsafe extern "C" fn verbs3_connect(
 /// The texts are null, or end with 0.
 unsafe fn copy_options(said: &Verbs3Options) -> Result<LendingClientOptions, CallEnd> {
     let milliseconds = |count: u32| Duration::from_millis(count.into());
-    if !said.reads_max.is_power_of_two() || said.reads_max > READS_MAX {
-        let problem = format!("reads_max is no power of two up to {READS_MAX}");
+    if !said.reads_max.is_power_of_two() || said.reads_max > RING_ENTRIES_MAX {
+        let problem = format!("reads_max is no power of two up to {RING_ENTRIES_MAX}");
         return Err(CallEnd::BadArgument(problem));
     }
     // SAFETY: the caller's word.
@@ -153,14 +150,8 @@ unsafe fn copy_options(said: &Verbs3Options) -> Result<LendingClientOptions, Cal
 /// `client` is null, or a client that is not ended and that no thread is using.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn verbs3_disconnect(client: *mut Verbs3Client) {
-    if !client.is_null() {
-        // SAFETY: made by `verbs3_connect`, and by the caller's word not ended before.
-        let client = unsafe { Box::from_raw(client) };
-        let _ = enter_call(|| {
-            drop(client);
-            Ok(())
-        });
-    }
+    // SAFETY: the caller's word.
+    unsafe { end_handed_out(client) };
 }
 
 /// Reads one object or range, and waits for the answer.
@@ -175,18 +166,16 @@ pub unsafe extern "C" fn verbs3_read(
     request: *const Verbs3ReadRequest,
     answer: *mut *mut Verbs3Answer,
 ) -> Verbs3Result {
-    enter_call(|| {
-        // SAFETY: the caller's word.
-        let place = unsafe { ResultPlace::prepare(answer, ptr::null_mut(), "answer") }?;
+    let work = || {
         // SAFETY: the caller's word.
         let own = unsafe { borrow(client, "client") }?;
         // SAFETY: the caller's word.
         let (request, bytes) = unsafe { copy_read(request) }?;
         let question = own.question;
-        let read = own.client.read_object(&request, bytes, || question.ask_caller())?;
-        place.put_result(hand_out(read));
-        Ok(())
-    })
+        Ok(own.client.read_object(&request, bytes, || question.ask_caller())?.into())
+    };
+    // SAFETY: the caller's word.
+    unsafe { enter_handing_out(answer, "answer", work) }
 }
 
 /// Asks for many objects by HEAD, and gives the status of each, in their order: 200 for one that is

@@ -6,9 +6,10 @@ use std::sync::Mutex;
 use verbs3_lending_client::{LentWriter, WriteWait};
 
 use crate::call_result::{CallEnd, Verbs3Result, enter_call};
-use crate::lent_answer::{Verbs3Answer, hand_out};
+use crate::lent_answer::Verbs3Answer;
 use crate::lent_arguments::{
-    ResultPlace, Verbs3WriteRequest, borrow, borrow_many, copy_write, lock_alone,
+    ResultPlace, Verbs3WriteRequest, borrow, borrow_many, copy_write, end_handed_out,
+    enter_handing_out, lock_alone,
 };
 use crate::lent_client::{Verbs3Client, WaitQuestion};
 
@@ -26,7 +27,7 @@ impl Drop for EndedWriter {
     fn drop(&mut self) {
         // SAFETY: made by `verbs3_begin_write`. Who made this has found that no other call has it, and
         // by the caller's word it was not ended before.
-        drop(unsafe { Box::from_raw(self.0) });
+        unsafe { end_handed_out(self.0) };
     }
 }
 
@@ -42,18 +43,16 @@ pub unsafe extern "C" fn verbs3_begin_write(
     body_bytes: u64,
     writer: *mut *mut Verbs3Writer,
 ) -> Verbs3Result {
-    enter_call(|| {
-        // SAFETY: the caller's word.
-        let place = unsafe { ResultPlace::prepare(writer, ptr::null_mut(), "writer") }?;
+    let work = || {
         // SAFETY: the caller's word.
         let own = unsafe { borrow(client, "client") }?;
         let question = own.question;
         let begun =
             own.client.begin_write(body_bytes, WriteWait::Long, || question.ask_caller())?;
-        let writer = Mutex::new(Some(begun));
-        place.put_result(Box::into_raw(Box::new(Verbs3Writer { writer, question })));
-        Ok(())
-    })
+        Ok(Verbs3Writer { writer: Mutex::new(Some(begun)), question })
+    };
+    // SAFETY: the caller's word.
+    unsafe { enter_handing_out(writer, "writer", work) }
 }
 
 /// Copies the next bytes of the body into the lent memory. More than were announced are
@@ -111,7 +110,8 @@ pub unsafe extern "C" fn verbs3_finish_write(
         let place = unsafe { ResultPlace::prepare(answer, ptr::null_mut(), "answer") }?;
         // SAFETY: the caller's word.
         let request = unsafe { copy_write(request) }?;
-        place.put_result(hand_out(begun.finish_write(&request, || question.ask_caller())?));
+        let answer = begun.finish_write(&request, || question.ask_caller())?;
+        place.put_result(Box::into_raw(Box::new(answer.into())));
         Ok(())
     })
 }
@@ -127,9 +127,6 @@ pub unsafe extern "C" fn verbs3_abandon_write(writer: *mut Verbs3Writer) {
     let is_free = unsafe { writer.as_ref() }
         .is_some_and(|own| lock_alone(&own.writer, "").is_ok_and(|writer| writer.is_some()));
     if is_free {
-        let _ = enter_call(|| {
-            drop(EndedWriter(writer));
-            Ok(())
-        });
+        drop(EndedWriter(writer));
     }
 }

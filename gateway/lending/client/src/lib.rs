@@ -25,5 +25,5 @@ pub use memory_pinner::{MemoryPin, MemoryPinner};
 pub use read_batch::{BatchAnswer, ReadBatch};
 pub use verbs3_lending_protocol::{
     AnswerHead, FORWARDED_HEADERS, LendingRefusal, LentPart, LentReadMethod, LentReadRequest,
-    LentWriteRequest, is_write_header,
+    LentWriteRequest, RING_ENTRIES_MAX, is_write_header,
 };
