@@ -198,7 +198,9 @@ async fn tcp_a_cancel_over_lent_memory_is_waited_for_less_long() {
         body.close_place().await;
         let broken = connection.broken_reason().unwrap().to_string();
         assert!(broken.contains("no acknowledgement"), "{broken}");
-        assert_eq!(arena.arena_usage().loaned_bytes, 0);
+        // The two calls end one after the other, in any order.
+        eventually("the patient call's landing is back", || arena.arena_usage().loaned_bytes == 0)
+            .await;
         // It was written before the place was closed.
         assert_eq!(memory.copy_range(0..8), [1; 8]);
     })
