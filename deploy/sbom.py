@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Prints what the binary is made of, as a CycloneDX 1.5 document: the crates that `cargo build -p verbs3-cli` takes for this
 platform, without those of tests, with licences, checksums and what needs what. Cargo.lock says versions and checksums; cargo says
-which of its crates are wanted.
+which of its crates are wanted. With --image also what is beside the binary in the image: the packages of container/packages.lock.
 
-    deploy/sbom.py > verbs3.cdx.json
+    deploy/sbom.py [--image base|tools] > verbs3.cdx.json
 """
 
 import json
@@ -12,8 +12,12 @@ import sys
 import tomllib
 import uuid
 from pathlib import Path
+from urllib.parse import quote
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "deploy/container"))
+from packages import LockedPackage, read_lock  # noqa: E402
+
 PACKAGE = "verbs3-cli"
 TARGET = "x86_64-unknown-linux-gnu"
 
@@ -55,7 +59,32 @@ def component(package: dict, checksums: dict[tuple[str, str], str]) -> dict:
     return found
 
 
+def debian_component(package: LockedPackage) -> dict:
+    name = f"pkg:deb/debian/{quote(package.name)}@{quote(package.version)}?arch={package.architecture}&distro=debian-12"
+    return {"type": "library", "bom-ref": name, "name": package.name, "version": package.version, "purl": name,
+            "hashes": [{"alg": "SHA-256", "content": package.sha256}]}
+
+
+def put_into_image(document: dict, variant: str) -> None:
+    """The document becomes that of the image, whose parts are the binary with its crates, and Debian's packages."""
+    program = document["metadata"]["component"]
+    debian = [debian_component(one) for one in read_lock(variant)[1]]
+    image = {"type": "container", "bom-ref": f"image:{program['version']}:{variant}", "name": "verbs3" if variant == "base" else "verbs3-tools",
+             "version": program["version"]}
+    document["metadata"]["component"] = image
+    document["components"] = [program, *document["components"], *debian]
+    document["dependencies"].append({"ref": image["bom-ref"], "dependsOn": [program["bom-ref"], *(one["bom-ref"] for one in debian)]})
+    document["serialNumber"] = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, document['serialNumber'] + json.dumps(debian))}"
+
+
 def main() -> None:
+    match sys.argv[1:]:
+        case []:
+            variant = ""
+        case ["--image", "base" | "tools" as variant]:
+            pass
+        case _:
+            sys.exit(__doc__)
     said = metadata()
     packages = {one["id"]: one for one in said["packages"]}
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text(encoding="utf-8"))
@@ -74,6 +103,8 @@ def main() -> None:
         "components": [component(packages[name], checksums) for name in inside if name != first],
         "dependencies": [{"ref": reference(packages[name]), "dependsOn": [reference(packages[other]) for other in needs[name]]} for name in inside],
     }
+    if variant:
+        put_into_image(document, variant)
     json.dump(document, sys.stdout, indent=1, ensure_ascii=False)
     print()
 

@@ -1,26 +1,59 @@
 #!/usr/bin/env bash
-# Builds the image (and with --tools the one with the tools) from base images by their digests, and writes its list of parts.
+# Builds the image as an archive that needs no registry: Debian's packages by packages.lock, and the binary by Cargo.lock.
 #
-#   build.sh [--tools] IMAGE      IMAGE: such as registry.example/verbs3:1.2
+#   build.sh [--tools] [--binary FILE] ARCHIVE      ARCHIVE: such as verbs3.tar; its parts go to verbs3.cdx.json beside it
 #
-# The digests are asked of the registry once and kept in images.lock beside this file, to be committed: who builds again gets the
-# same. Removing the file asks anew. Needs podman (or docker, by ENGINE=docker) and skopeo.
+# --tools: with perftest and others. --binary: packs that one, and builds none.
+# Two builds of one commit give the same image by the same C compiler; by the same binary on any host. IMAGE_FOLDER (target/image)
+# keeps packages and root file systems. IMAGE_SOURCE is said to be the address of the sources. Needs cargo, mmdebstrap and binutils,
+# and what root.sh reads.
 set -euo pipefail
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 ROOT=$(readlink -f "$HERE/../..")
-ENGINE=${ENGINE:-podman}
-target=()
-if [ "${1:-}" = --tools ]; then target=(--target tools); shift; fi
-[ $# -eq 1 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+# Whoever raises it builds the image by another compiler.
+RUST=1.95.0
+variant=base binary=
+while [ $# -gt 1 ]; do
+    case $1 in
+    --tools) variant=tools; shift ;;
+    --binary) binary=$2; shift 2 ;;
+    *) break ;;
+    esac
+done
+[[ $# -eq 1 && $1 != -* ]] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+archive=$1
+fail() { echo "ERROR: build: $*" >&2; exit 1; }
+export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
+umask 022
+FOLDER=${IMAGE_FOLDER:-$ROOT/target/image}
+version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml")
+revision=$(git -C "$ROOT" rev-parse HEAD)
+[ -z "$(git -C "$ROOT" status --porcelain)" ] || revision+=-dirty
+created=$(git -C "$ROOT" log -1 --format=%ct)
 
-if [ ! -e "$HERE/images.lock" ]; then
-    sed -n 's/^ARG \([A-Z]*_IMAGE\)=\(.*\)$/\1 \2/p' "$HERE/Containerfile" | while read -r name image; do
-        echo "$name=${image%:*}@$(skopeo inspect --format '{{.Digest}}' "docker://$image")"
-    done >"$HERE/images.lock.new"
-    mv "$HERE/images.lock.new" "$HERE/images.lock"
+if [ -z "$binary" ]; then
+    if command -v rustup >/dev/null; then export RUSTUP_TOOLCHAIN=$RUST; fi
+    [[ $(rustc --version) == "rustc $RUST "* ]] || fail "rustc is not $RUST: rustup has it"
+    # As deploy/debian/build.sh does: one build serves both. Where the sources lie on this machine must not be in the binary.
+    RUSTFLAGS="--remap-path-prefix=$ROOT=/verbs3 --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" \
+        cargo build --manifest-path "$ROOT/Cargo.toml" --release --locked -p verbs3-cli --target-dir "$ROOT/target/debian"
+    binary=$ROOT/target/debian/release/verbs3
 fi
-arguments=()
-while read -r line; do arguments+=(--build-arg "$line"); done <"$HERE/images.lock"
-"$ENGINE" build "${arguments[@]}" "${target[@]}" -f "$HERE/Containerfile" -t "$1" "$ROOT"
-"$ROOT/deploy/sbom.py" >"$ROOT/target/verbs3.cdx.json"
-echo "built $1; its parts: target/verbs3.cdx.json"
+[ "$("$binary" --version)" = "verbs3 $version" ] || fail "$binary is $("$binary" --version), and the sources are $version"
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+strip --strip-unneeded --remove-section=.comment --remove-section=.note -o "$work/verbs3" "$binary"
+wanted=$(objdump -T "$work/verbs3" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1)
+library=$("$HERE/packages.py" list "$variant" | sed -n 's/^libc6 \([^ ]*\) .*/\1/p')
+dpkg --compare-versions "${wanted#GLIBC_}" le "$library" || fail "$binary asks for $wanted, and the image has libc6 $library: build on Debian bookworm"
+
+layer=$("$HERE/root.sh" "$variant" "$FOLDER")
+"$ROOT/deploy/sbom.py" --image "$variant" >"${archive%.tar}.cdx.json"
+digest=$("$HERE/assemble_image.py" --root "$layer" --binary "$work/verbs3" --version "$version" --revision "$revision" \
+    --created "$created" --variant "$variant" "$archive")
+name=verbs3; [ $variant = base ] || name=verbs3-tools
+cat >&2 <<END
+built $archive: $name $version, $digest
+  podman load -i $archive
+  skopeo copy --preserve-digests oci-archive:$archive docker://REGISTRY/$name:$version
+END
+echo "$digest"

@@ -16,6 +16,7 @@ import resource
 import signal
 import shutil
 import subprocess
+import sys
 import time
 import tomllib
 import urllib.request
@@ -32,6 +33,9 @@ from manifests import Container, Objects, config_maps, containers, objects, pod_
 from verdict import Broken, judge
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "deploy/container"))
+from assemble_image import ENTRYPOINT, USER  # noqa: E402
+
 KUBERNETES = ROOT / "deploy/kubernetes"
 STORE = "127.0.0.1:7480"
 # What of the image is the host's here: programs and libraries.
@@ -42,12 +46,6 @@ MEMLOCK = 8 << 20
 NODE = "gpu-01"
 # No route leads there.
 NOWHERE = "10.255.255.1"
-
-
-def image() -> tuple[int, list[str]]:
-    """User and entry point of our image."""
-    text = (ROOT / "deploy/container/Containerfile").read_text(encoding="utf-8")
-    return int(re.search(r"^USER (\d+)$", text, re.M)[1]), re.findall(r'"([^"]+)"', re.search(r"^ENTRYPOINT (.*)$", text, re.M)[1])
 
 
 class Node:
@@ -204,8 +202,7 @@ def containers_here(path: Path, documents: list[dict], made: Objects) -> list[Co
         for name, content in entries.items():
             entries[name] = re.sub(r"https://rgw\.example:\d+", f"http://{STORE}", content).replace("64GiB", "256MiB")
     fields = {"metadata.name": "verbs3-coordinator-0", "spec.nodeName": NODE, "status.hostIP": "127.0.0.1"}
-    user, entrypoint = image()
-    return containers(path, documents, made, fields, user, entrypoint)
+    return containers(path, documents, made, fields, USER, list(ENTRYPOINT))
 
 
 def role(container: Container) -> tuple[str, str]:

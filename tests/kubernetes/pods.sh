@@ -9,6 +9,8 @@ HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 ROOT=$(readlink -f "$HERE/../..")
 # shellcheck source=tests/testbed/built.sh
 . "$ROOT/tests/testbed/built.sh"
+# shellcheck source=tests/testbed/mirror.sh
+. "$ROOT/tests/testbed/mirror.sh"
 [ $# -ge 1 ] || usage
 mkdir -p "$1"; DIR=$(readlink -f "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "ERROR: pods: must run as root: it makes network and mount namespaces" >&2; exit 1; }
@@ -27,10 +29,16 @@ PLUGIN=$("$ROOT/tests/testbed/device-plugin.sh")
 PROMETHEUS=$("$ROOT/tests/testbed/prometheus.sh")
 "$ROOT/tests/testbed/vm.sh" install
 COREDNS=$("$ROOT/tests/testbed/coredns.sh")
-BASE=$("$ROOT/tests/testbed/debian-root.sh" "$("$VENV/bin/python" "$HERE/pod_images.py" --command)")
+# What is shipped is what pods run.
+IMAGE_FOLDER=${VERBS3_CACHE_DIR:-$HOME/.cache/verbs3}/image
+DEBIAN_MIRROR=$(mirror); DEBIAN_MIRROR=${DEBIAN_MIRROR%/debian}
+export IMAGE_FOLDER DEBIAN_MIRROR
+mkdir -p "$DIR/images"
+"$ROOT/deploy/container/build.sh" --binary "$VERBS3" "$DIR/images/verbs3.tar"
+BASE=$("$ROOT/deploy/container/root.sh" base "$IMAGE_FOLDER")
 PYTHON=$("$ROOT/tests/testbed/debian-root.sh" 'apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*')
 "$ROOT/tests/testbed/wheel.sh" "$DIR/wheel"
-"$VENV/bin/python" "$HERE/pod_images.py" --verbs3 "$VERBS3" --etcd "$ETCD" --pause "$KUBERNETES/pause" --venv "$VENV" --dir "$DIR/images" --package "$DIR/wheel/site/verbs3" --plugin "$PLUGIN" \
+"$VENV/bin/python" "$HERE/pod_images.py" --ours "$DIR/images/verbs3.tar" --etcd "$ETCD" --pause "$KUBERNETES/pause" --venv "$VENV" --dir "$DIR/images" --package "$DIR/wheel/site/verbs3" --plugin "$PLUGIN" \
   --root "$BASE" --python-root "$PYTHON"
 
 # The nodes' cgroups outlive their processes, which end with the first one of the namespaces below.

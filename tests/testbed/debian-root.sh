@@ -2,7 +2,7 @@
 #! Owns the root file systems of the images that tests put into pods: Debian bookworm and what a command makes of it, as an archive
 #! in the cache, one for each command. Prints its path. Knows no image.
 #
-#   debian-root.sh COMMAND     COMMAND: the shell's, run inside, such as a RUN of a Containerfile
+#   debian-root.sh COMMAND     COMMAND: the shell's, run inside
 set -euo pipefail
 
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")

@@ -8,7 +8,7 @@ build=(cmake g++ pkg-config libclang1-14 libclang-common-14-dev libnl-3-dev libn
     protobuf-compiler libprotobuf-dev)
 tests=(python3-venv mmdebstrap qemu-system-x86 busybox-static cpio kmod gcc-12 make xz-utils iproute2 rdma-core ibverbs-utils
     ibverbs-providers rdmacm-utils perftest procps curl openssl rclone s3fs faketime shellcheck nftables
-    chromium-headless-shell fonts-dejavu-core)
+    chromium-headless-shell fonts-dejavu-core podman crun)
 # Debian's npm brings hundreds of packages along: only where there is none of another origin.
 command -v node >/dev/null || tests+=(nodejs)
 command -v npm >/dev/null || tests+=(npm)
