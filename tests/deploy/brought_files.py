@@ -82,8 +82,9 @@ def laid_out(container: Container, own: dict[str, str], folder: Path) -> Path:
     return config
 
 
-def chart(helm: Path) -> list[dict]:
-    return [one for one in yaml.safe_load_all(render.template(str(helm), *VALUES)) if one]
+def chart(helm: Path, *words: str) -> list[dict]:
+    """The chart's documents by the values of this file, and WORDS."""
+    return [one for one in yaml.safe_load_all(render.template(str(helm), *VALUES, *words)) if one]
 
 
 def made_by(documents: list[dict], authority: Authority, verbs3: Path) -> Objects:
@@ -98,9 +99,10 @@ def worker_files(authority: Authority) -> dict[str, str]:
     return authority.secret({"uris": [f"verbs3://{CLUSTER}/worker/{NODE}"], "usages": list(USAGES)})
 
 
-def certified(verbs3: Path, helm: Path, folder: Path) -> list[str]:
-    """Each role's pod with what the chart has made and mounts, and with the certificates of others."""
-    documents, authority = chart(helm), Authority(folder / "authority")
+def certified(verbs3: Path, helm: Path, folder: Path, authority) -> list[str]:
+    """Each role's pod with what the chart has made and mounts, and with the certificates of others. AUTHORITY: as Authority, which
+    makes the Secret of a Certificate's spec."""
+    documents = chart(helm)
     made = made_by(documents, authority, verbs3)
     client = authority.secret({"commonName": "verbs3-coordinator", "dnsNames": ["verbs3-coordinator"], "usages": ["client auth"]})
     made |= {("secret", "verbs3"): {"cluster-secret": SECRET, "identities.toml": IDENTITIES}, ("secret", "verbs3-etcd-client"): client,
@@ -150,7 +152,7 @@ identities = "{folder}/identities.toml"
 
 def main(verbs3: Path, helm: Path, folder: Path) -> list[str]:
     (folder / "identities").mkdir()
-    wrong = certified(verbs3, helm, folder) + identities(verbs3, folder / "identities")
+    wrong = certified(verbs3, helm, folder, Authority(folder / "authority")) + identities(verbs3, folder / "identities")
     print("brought_files: certificates of three roles and of others, the console's users, identities")
     return wrong
 

@@ -178,19 +178,25 @@ def unoffered(overlays: dict[str, str], offers: str) -> list[str]:
     return [f"{name}: nothing in deploy/kubernetes/rdma offers {resource}" for name, resource in sorted(asked) if resource not in offered]
 
 
+def all_variants() -> list[tuple[str, list[str], list[str]]]:
+    """Those of this file, and each overlay with jobs and without."""
+    variants = list(VARIANTS)
+    for path in sorted(OVERLAYS.glob("*.yaml")):
+        # What has to be in the result is said in the overlay: `# Renders: TEXT`.
+        expected = re.findall(r"^# Renders: (.+)$", path.read_text(), re.M)
+        variants += [(path.name, ["-f", str(path)], expected), (f"{path.name} with jobs", ["-f", str(path), *JOBS], expected)]
+    return variants
+
+
 def main(helm_path: Path, validate: Path, folder: Path) -> list[str]:
     helm, wrong = str(helm_path), []
     linted = subprocess.run([helm, "lint", "--strict", "--quiet", "--kube-version", render.KUBE_VERSION, CHART], capture_output=True, text=True)
     if linted.returncode != 0:
         wrong.append(f"helm lint: {linted.stdout}{linted.stderr}")
-    variants = list(VARIANTS)
-    for path in sorted(OVERLAYS.glob("*.yaml")):
-        # What has to be in the result is said in the overlay: `# Renders: TEXT`.
-        expected = re.findall(r"^# Renders: (.+)$", path.read_text(), re.M)
-        if not expected:
-            wrong.append(f"{path.name}: says nowhere what it renders")
-        variants += [(path.name, ["-f", str(path)], expected), (f"{path.name} with jobs", ["-f", str(path), *JOBS], expected)]
+    variants = all_variants()
     for name, words, expected in variants:
+        if not expected:
+            wrong.append(f"{name}: says nowhere what it renders")
         text = render.template(helm, *words, "--set", f"image.digest={DIGEST}")
         wrong += [f"{name}: does not render {what}" for what in expected if what not in text]
         wrong += invalid(name, text, validate, folder) + mounted(name, text) + cut_off(name, text)

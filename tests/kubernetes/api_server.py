@@ -111,8 +111,9 @@ class ApiServer:
         until("the API server is ready", lambda: self.ask("GET", "/readyz").status == 200, 240)
 
     def ask(self, method: str, path: str, body=None, token: str = "", kind: str = "application/json") -> Answer:
-        """As the administrator, or with a token."""
-        request = urllib.request.Request(self.url + path, method=method, data=None if body is None else json.dumps(body).encode())
+        """As the administrator, or with a token. A text is sent as it is, anything else as JSON."""
+        text = body if isinstance(body, str) else json.dumps(body)
+        request = urllib.request.Request(self.url + path, method=method, data=None if body is None else text.encode())
         request.add_header("Content-Type", kind)
         if token:
             request.add_header("Authorization", f"Bearer {token}")

@@ -1,8 +1,9 @@
-"""The webhook and the controller, as the chart sets them up, at a real API server.
+"""The webhook and the controller, as the chart sets them up, at a real API server; and whether it takes all of deploy/.
 
-    self_service.py --verbs3 V --etcd E --helm H --apiserver A --dir DIR
+    self_service.py --verbs3 V --etcd E --helm H --apiserver A --dir DIR --definitions FOLDER... [--cert-manager C]
 
-Prints what was held, and exits 1 at the first thing that does not hold."""
+--definitions: of others' custom resources. Prints what was held, and exits 1 at the first thing that does not hold; DIR/not-proven
+takes what could not be checked."""
 
 import argparse
 import base64
@@ -27,6 +28,8 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 
 from api_server import HELD, ApiServer, Processes, certificate, hold, until
+from cert_manager import CertManager, try_injection, try_roles
+from custom_resources import define, hold_resources
 from free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -338,6 +341,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     for name in ("verbs3", "etcd", "helm", "apiserver", "dir"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--definitions", required=True, nargs="+", type=Path)
+    parser.add_argument("--cert-manager")
     said = parser.parse_args()
     folder = Path(said.dir)
     shutil.rmtree(folder / "lab", ignore_errors=True)
@@ -346,6 +351,16 @@ def main() -> int:
     try:
         try_webhook(lab)
         try_controller(lab)
+        # By now the chart's own definition is there.
+        define(lab.api, said.definitions)
+        manager = CertManager(lab.api, lab.processes, lab.folder, said.cert_manager) if said.cert_manager else None
+        unproven = [f"{kind} of deploy/ against its definition, which no registry of packages gave" for kind in hold_resources(lab.api, said.helm)]
+        if manager:
+            try_roles(manager, said.verbs3, said.helm)
+            try_injection(manager, lab)
+            hold("cert-manager ends by SIGTERM", lab.processes.stop("cert-manager") == 0)
+        else:
+            unproven.append("the chart's certificates by a cert-manager: none is built here; tests/testbed/cert-manager.sh builds one in minutes")
     except BaseException:
         for path in sorted((folder / "lab").glob("*.log")):
             tail = path.read_text(errors="replace").splitlines()[-15:]
@@ -353,6 +368,9 @@ def main() -> int:
         raise
     finally:
         lab.processes.stop_all()
+    (folder / "not-proven").write_text("".join(f"{one}\n" for one in unproven))
+    for one in unproven:
+        print(f"NOT PROVEN: {one}")
     print(f"kubernetes: {len(HELD)} things held at a real API server")
     return 0
 
