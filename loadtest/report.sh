@@ -4,7 +4,7 @@
 #   loadtest/report.sh DIR [PART ...]     measures (all parts, or those that are named) into DIR, each in at most 8 minutes
 #   loadtest/report.sh tables DIR         writes loadtest/PERFORMANCE.md from what is in DIR
 #
-# Parts: hot ranges cold write amplification memory
+# Parts: hot two head half crowd ranges cold write amplification memory
 #
 # Needs a release build, nginx (apt-get install nginx-light) and an idle machine. BANDWIDTH, CONNECTION_BANDWIDTH and FIRST_BYTE
 # shape the store (defaults 256MiB, 64MiB, 10ms), TIME is of a round of `hot` and `write`. Ends what it has started, by pid.
@@ -18,7 +18,7 @@ case ${1:-} in
   tables) exec python3 "$ROOT/loadtest/report.py" "${2:?DIR}" "$ROOT/loadtest/PERFORMANCE.md" ;;
 esac
 OUT=$(mkdir -p "$1" && readlink -f "$1"); shift
-[ $# -gt 0 ] || set -- hot ranges cold write amplification memory
+[ $# -gt 0 ] || set -- hot two head half crowd ranges cold write amplification memory
 VERBS3=$(binary)
 LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
 BANDWIDTH=${BANDWIDTH:-256MiB} CONNECTION_BANDWIDTH=${CONNECTION_BANDWIDTH:-64MiB} FIRST_BYTE=${FIRST_BYTE:-10ms}
@@ -49,20 +49,31 @@ shaped() {
   read -r "$1" "$1_COUNTS" < <(python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(d["listen"], d["counts"])' "$ready")
 }
 
-# tier GATEWAYS WORKERS: processes of their own behind the shaped way BEHIND; sets GATEWAYS, TIER_PIDS.
+# tier GATEWAYS WORKERS: processes of their own behind the shaped way BEHIND; sets GATEWAYS, TIER_PIDS. COORDINATED: with a
+# coordinator, so that homes grant leases and gateways hold small objects. WAY=tcp: no shared memory between the two.
+# WORKER_LINE: one more line of [worker].
 tier() {
-  local index port ports=()
+  local index port ports=() leases=() shm=true members
+  members=("http://$BEHIND" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY")
   for _ in $(seq "$2"); do ports+=("$(free_port)"); done
+  [ "${WAY:-shm}" = shm ] || shm=false
+  if [ -n "${COORDINATED:-}" ]; then
+    launch_coordinator "${members[@]}"
+    leases=("$LEASED_AT_ONCE")
+  else
+    shared_config "${members[@]}" "${ports[@]}" >"$DIR/shared.toml"
+  fi
   TIER_PIDS=() GATEWAYS=()
   for index in $(seq 0 $(($2 - 1))); do
-    { shared_config "http://$BEHIND" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${ports[@]}"
-      worker_section "$index" "${ports[$index]}" "${WORKER_MEMORY:-1GiB}" "shm = { socket = \"$DIR/worker-$index.sock\" }"
+    { cat "$DIR/shared.toml"
+      worker_section "$index" "${ports[$index]}" "${WORKER_MEMORY:-1GiB}" "shm = { enabled = $shm, socket = \"$DIR/worker-$index.sock\" }" \
+        "${WORKER_LINE:-}" "${leases[@]}"
     } >"$DIR/worker-$index.toml"
     launch "worker-$index" "${ports[$index]}" worker; TIER_PIDS+=("$!")
   done
   for index in $(seq 0 $(($1 - 1))); do
     port=$(free_port)
-    { shared_config "http://$BEHIND" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${ports[@]}"
+    { cat "$DIR/shared.toml"
       gateway_section "$port" 256MiB
     } >"$DIR/gateway-$index.toml"
     launch "gateway-$index" "$port" gateway; TIER_PIDS+=("$!"); GATEWAYS+=("127.0.0.1:$port")
@@ -82,17 +93,62 @@ part_hot() {
   done
 }
 
+# one_pair WAY: gateway and worker over shm or tcp, with leases, in front of a store that nothing shapes.
+one_pair() {
+  stop_cluster; PIDS=(); rm -rf -- "${DIR:?}"/*
+  store; BEHIND=127.0.0.1:$STORE_PORT
+  COORDINATED=true WAY=$1 tier 1 1
+}
+
+part_two() {
+  local size way
+  for way in shm tcp; do
+    one_pair "$way"
+    for size in 4k 128k 1m 16m; do
+      bench "two-$way-$size" "hot-$size" --target "verbs3=http://${GATEWAYS[0]}/demo" --against nginx --pid "$(comma "${TIER_PIDS[@]}")" --time "${TIME:-2s}"
+    done
+  done
+}
+
+part_head() {
+  one_pair shm
+  "$VERBS3" bench s3 hot-4k --show | sed 's/^pattern = .*/pattern = "head"/' >"$DIR/head.toml"
+  bench head "$DIR/head.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against nginx --pid "$(comma "${TIER_PIDS[@]}")"
+}
+
+# At half of what it can: what a request waits for there is not its own queue.
+part_half() {
+  local rate
+  one_pair shm
+  bench half-all hot-4k --target "verbs3=http://${GATEWAYS[0]}/demo" --rounds 3
+  rate=$(python3 -c 'import json,sys; print(int(json.load(open(sys.argv[1]))["sides"][0]["all"]["requests_per_second"] / 2))' "$OUT/half-all.json")
+  bench half hot-4k --target "verbs3=http://${GATEWAYS[0]}/demo" --against nginx --connections 32 --rate "$rate"
+}
+
+part_crowd() {
+  local connections
+  one_pair shm
+  for connections in 8 2000; do
+    bench "crowd-$connections" hot-4k --target "verbs3=http://${GATEWAYS[0]}/demo" --connections "$connections" --pid "$(comma "${TIER_PIDS[@]}")"
+  done
+}
+
 part_ranges() {
   local port; port=$(free_port)
   launch_dev dev "$port" --set worker.memory.capacity=1GiB
   bench ranges-hot random-ranges --target "verbs3=http://127.0.0.1:$port/demo" --against nginx --pid "${PIDS[0]}"
   stop_cluster; PIDS=()
-  store; shaped BEHIND; shaped DIRECT; tier 1 1
-  # Many pages, few reads: nearly every one is the first of its page.
-  "$VERBS3" bench s3 random-ranges --show | sed 's/^count = 8$/count = 32/; s/^prime = true/prime = false/; s/^connections = 16/connections = 16\noperations = 300/' >"$DIR/ranges.toml"
-  "$VERBS3" bench s3 "$DIR/ranges.toml" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
-  bench ranges-cold "$DIR/ranges.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" --prepare none --warm-up 0s --time 60s
-  { counts "$BEHIND_COUNTS"; counts "$DIRECT_COUNTS"; } >"$OUT/ranges-cold.counts"
+  local name part
+  for part in 0B 4KiB; do
+    case $part in 0B) name=ranges-cold ;; *) name=ranges-cold-parts ;; esac
+    stop_cluster; PIDS=(); rm -rf -- "${DIR:?}"/*
+    store; shaped BEHIND; shaped DIRECT; WORKER_LINE="fill = { part = \"$part\" }" tier 1 1
+    # Many pages, few reads: nearly every one is the first of its page.
+    "$VERBS3" bench s3 random-ranges --show | sed 's/^count = 8$/count = 32/; s/^prime = true/prime = false/; s/^connections = 16/connections = 16\noperations = 300/' >"$DIR/ranges.toml"
+    "$VERBS3" bench s3 "$DIR/ranges.toml" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
+    bench "$name" "$DIR/ranges.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" --prepare none --warm-up 0s --time 60s
+    { counts "$BEHIND_COUNTS"; counts "$DIRECT_COUNTS"; } >"$OUT/$name.counts"
+  done
 }
 
 part_cold() {

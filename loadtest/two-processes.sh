@@ -28,21 +28,16 @@ trap 'stop_cluster || true; rm -rf -- "$DIR"' EXIT
 store_port=$(free_port) worker_port=$(free_port) gateway_port=$(free_port)
 launch_store "$store_port"
 shared=("http://127.0.0.1:$store_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY")
+leases=()
 if [ "${COORDINATED:-false}" = true ]; then
-  coordinator_port=$(free_port)
-  shared_config "${shared[@]}" | sed "s|^workers_fixed = true|coordinators = [\"http://127.0.0.1:$coordinator_port\"]|" >"$DIR/shared.toml"
-  { cat "$DIR/shared.toml"
-    printf '[coordinator]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nstore = { path = "%s/coordinator" }\n' "$coordinator_port" "$DIR"
-  } >"$DIR/coordinator.toml"
-  launch coordinator "$coordinator_port" coordinator
+  launch_coordinator "${shared[@]}"
+  leases=("$LEASED_AT_ONCE")
 else
   shared_config "${shared[@]}" "$worker_port" >"$DIR/shared.toml"
 fi
 { cat "$DIR/shared.toml"
-  worker_section 0 "$worker_port" "${WORKER_MIB}MiB" "shm = { enabled = $SHM, socket = \"$DIR/worker.sock\" }"
+  worker_section 0 "$worker_port" "${WORKER_MIB}MiB" "shm = { enabled = $SHM, socket = \"$DIR/worker.sock\" }" "${leases[@]}"
 } >"$DIR/worker.toml"
-# What was just written is leased as well: otherwise after half a minute.
-[ "${COORDINATED:-false}" = false ] || printf 'leases = { quiet_for = "0s" }\n' >>"$DIR/worker.toml"
 launch worker "$worker_port" worker
 { cat "$DIR/shared.toml"
   gateway_section "$gateway_port" "${GATEWAY_MIB}MiB"

@@ -84,6 +84,20 @@ END
   done
 }
 
+# launch_coordinator ENDPOINT ACCESS_KEY SECRET_KEY: one coordinator, with its store in DIR. Writes DIR/shared.toml, which members begin with.
+launch_coordinator() {
+  local port; port=$(free_port)
+  shared_config "$@" | sed "s|^workers_fixed = true|coordinators = [\"http://127.0.0.1:$port\"]|" >"$DIR/shared.toml"
+  { cat "$DIR/shared.toml"
+    printf '[coordinator]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nstore = { path = "%s/coordinator" }\n' "$port" "$DIR"
+  } >"$DIR/coordinator.toml"
+  launch coordinator "$port" coordinator
+}
+
+# Lines of a worker's [worker] with which it leases what was just written as well: otherwise after half a minute.
+# shellcheck disable=SC2034  # read by whoever sources this
+LEASED_AT_ONCE='leases = { quiet_for = "0s" }'
+
 # worker_section INDEX PORT MEMORY [LINE...]: the [worker] of worker-INDEX, with more of its settings; ADMIN: where it says how it is.
 worker_section() {
   printf '[worker]\nid = "worker-%d"\nlisten = "127.0.0.1:%d"\nmemory = { capacity = "%s" }\nadmin_listen = "%s"\n' "$1" "$2" "$3" "${ADMIN:-127.0.0.1:0}"
