@@ -25,6 +25,7 @@ use verbs3_gateway::GatewayParts;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_protocol::{BlockGeometry, WorkerId};
 use verbs3_rdma::inprocess::{InProcess, InProcessMode};
+use verbs3_rdma::page_source::PageSource;
 use verbs3_rdma::peer::TransportPeer;
 use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
 use verbs3_ufs::{UfsKind, UfsSettings};
@@ -90,7 +91,9 @@ pub async fn run_dev(
     let shares = (0..*workers)
         .map(|index| divide_settings(&worker, index, *workers, *disk, dir))
         .collect::<Vec<_>>();
-    let caches = start_workers(&shares, geometry, &stores, &registry)?;
+    let offers_pages = gateway.lending.pages_total.0 > 0;
+    let StartedWorkers { caches, _offered } =
+        start_workers(&shares, geometry, &stores, offers_pages, &registry)?;
     let peers = caches.iter().enumerate().map(|(index, cache)| {
         let connection = InProcess::open_connection(cache.clone(), InProcessMode::Share);
         (dev_worker_id(index), TransportPeer::for_local_connection(connection))
@@ -179,21 +182,31 @@ fn dev_worker_id(index: usize) -> WorkerId {
     WorkerId(format!("dev-{index}"))
 }
 
+/// Workers, and their memory as far as clients may read it where it lies.
+struct StartedWorkers {
+    caches: Vec<Arc<CacheWorker>>,
+    _offered: Vec<Arc<PageSource>>,
+}
+
 /// One worker, or several that share the memory; each with metrics of its own, shown under one name
 /// with a label.
 fn start_workers(
     shares: &[verbs3_config::WorkerSettings],
     geometry: BlockGeometry,
     stores: &HashMap<String, verbs3_ufs::Ufs>,
+    offers_pages: bool,
     registry: &Registry,
-) -> anyhow::Result<Vec<Arc<CacheWorker>>> {
-    let mut caches = Vec::new();
+) -> anyhow::Result<StartedWorkers> {
+    let (mut caches, mut offered) = (Vec::new(), Vec::new());
     let mut parts = Vec::new();
     for (index, config) in shares.iter().enumerate() {
         let label = HashMap::from([("worker".to_owned(), format!("dev-{index}"))]);
         let part = Registry::new_custom(None, Some(label))?;
         let memory = map_arena(&config.memory, shares.len() as u16, geometry)?;
         verbs3_rdma::metrics::register_arena(&part, memory.clone())?;
+        if offers_pages {
+            offered.push(memory.offer_pages()?);
+        }
         // The only asker is this process.
         let volumes = WorkerVolumes::of_stores(stores.values().cloned());
         let of = WorkerComponents { geometry, askers: WorkerAskers::Any, arena: memory, volumes };
@@ -201,7 +214,7 @@ fn start_workers(
         parts.push(part);
     }
     registry.register(Box::new(DevRegistries(parts)))?;
-    Ok(caches)
+    Ok(StartedWorkers { caches, _offered: offered })
 }
 
 /// What one of several workers is told: each has a part of every folder, and of the disk tier that

@@ -54,6 +54,7 @@ impl GatewayLending {
         metrics.clients_max.set(lending.clients_max.into());
         metrics.mappings_max.set(lending.mappings_max.into());
         metrics.memory_bytes_max.set(i64::try_from(lending.memory_total.0).unwrap_or(i64::MAX));
+        metrics.page_bytes_max.set(i64::try_from(lending.pages_total.0).unwrap_or(i64::MAX));
         let rules = SharingRules::from_settings(settings);
         let options = lending.socket_options();
         let socket_path = options.as_ref().map(|options| options.path.to_string_lossy());
@@ -76,6 +77,14 @@ impl GatewayLending {
                 &rules,
                 metrics.memory_bytes.clone(),
             ),
+            pages: (lending.pages_total.0 > 0).then(|| {
+                TenantPlaces::of_memory(
+                    SharedResource::PageBytes,
+                    lending.pages_total.0,
+                    &rules,
+                    metrics.page_bytes.clone(),
+                )
+            }),
             mappings: TenantPlaces::of_count(
                 SharedResource::LendingMappings,
                 lending.mappings_max as usize,

@@ -59,4 +59,6 @@ pub(crate) enum SharedResource {
     LendingMappings,
     /// Memory that they lend.
     LentBytes,
+    /// Bytes of workers that they read where they lie.
+    PageBytes,
 }

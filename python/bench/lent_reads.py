@@ -20,7 +20,8 @@ def main():
     arguments = read_arguments(__doc__)
     plain = boto3.client("s3", endpoint_url=arguments.endpoint)
     fast = verbs3.client("s3", endpoint_url=arguments.endpoint, socket=arguments.socket)
-    reader = verbs3.connect(arguments.socket, memory="128MiB")
+    # Pages need `gateway.lending.pages_total`; without it they are copies.
+    reader = verbs3.connect(arguments.socket, memory="128MiB", pages=8)
     target = bytearray(max(SIZES.values()))
     print_heading()
     for name, size in SIZES.items():
@@ -30,6 +31,9 @@ def main():
             "boto3": lambda: plain.get_object(Bucket=arguments.bucket, Key=key)["Body"].read(),
             "verbs3.client": lambda: fast.get_object(Bucket=arguments.bucket, Key=key)["Body"].read(),
             "read": lambda: reader.read(arguments.bucket, key, (0, size)).release(),
+            "read_pages": lambda: [
+                view.release() for view in reader.read_pages(arguments.bucket, key, (0, size))
+            ],
             "read into": lambda: reader.read(arguments.bucket, key, (0, size), into=target),
         }
         compare_ways(name, ways, rounds_of(size, arguments.rounds))

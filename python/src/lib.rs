@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::native_body::NativeBody;
+    use super::native_body::{NativeBody, NativeSegment};
     #[pymodule_export]
     use super::native_client::{NativeBatch, NativeClient};
     #[pymodule_export]

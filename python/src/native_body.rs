@@ -3,25 +3,34 @@
 //! memory is of one process: in a forked child there are no views of it, and old ones fault.
 
 use std::ffi::c_int;
+use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use verbs3_lending_client::LentBody;
+use verbs3_lending_client::{ClientLendingError, LentBody};
 
 use crate::native_errors::error_of_client;
 
 /// The bytes of an answer, where they have landed.
 #[pyclass(frozen, module = "verbs3._native")]
 pub(crate) struct NativeBody {
-    body: LentBody,
+    body: Arc<LentBody>,
+}
+
+/// A part of them that is in one piece.
+#[pyclass(frozen, module = "verbs3._native")]
+pub(crate) struct NativeSegment {
+    body: Arc<LentBody>,
+    index: usize,
 }
 
 impl NativeBody {
     pub(crate) fn new(body: LentBody) -> Self {
-        Self { body }
+        Self { body: Arc::new(body) }
     }
 }
 
@@ -52,6 +61,13 @@ impl NativeBody {
         copied.map_err(|error| error_of_client(&error))
     }
 
+    /// Returns the parts of the body as they lie, in their order. Each keeps the whole body.
+    fn segments(&self) -> PyResult<Vec<NativeSegment>> {
+        let found = self.body.body_segments().map_err(|error| error_of_client(&error))?;
+        let count = found.len();
+        Ok((0..count).map(|index| NativeSegment { body: self.body.clone(), index }).collect())
+    }
+
     /// # Safety
     ///
     /// Called by the interpreter alone, with a view to fill in.
@@ -60,18 +76,54 @@ impl NativeBody {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        if view.is_null() {
-            return Err(PyBufferError::new_err("there is no view to fill in"));
-        }
         let body = &slf.get().body;
-        let address = body.body_address();
-        let address = address.map_err(|error| PyBufferError::new_err(error.to_string()))?.as_ptr();
-        let bytes = body.body_bytes();
-        // SAFETY: the address is good for as many bytes as long as the object lives, and the view
-        // takes a reference to it. It is read-only, and the gateway is done with these bytes.
-        let filled = unsafe {
-            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), address.cast(), bytes as isize, 1, flags)
-        };
-        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+        let address = body.body_address().map_err(no_buffer)?;
+        // SAFETY: the address is good for as many bytes as long as the object lives. They are
+        // read-only, and the gateway is done with them. The interpreter has passed the view.
+        unsafe { fill_view(slf.as_any(), address, body.body_bytes(), view, flags) }
     }
+}
+
+#[pymethods]
+impl NativeSegment {
+    /// # Safety
+    ///
+    /// Called by the interpreter alone, with a view to fill in.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let NativeSegment { body, index } = slf.get();
+        let segments = body.body_segments().map_err(no_buffer)?;
+        let Some(&(address, bytes)) = segments.get(*index) else {
+            return Err(PyBufferError::new_err("there is no such segment"));
+        };
+        // SAFETY: as for `NativeBody`.
+        unsafe { fill_view(slf.as_any(), address, bytes, view, flags) }
+    }
+}
+
+fn no_buffer(error: ClientLendingError) -> PyErr {
+    PyBufferError::new_err(error.to_string())
+}
+
+/// # Safety
+///
+/// The bytes stay readable, and unchanged, as long as `owner` lives. `view` is null or the
+/// interpreter's.
+unsafe fn fill_view(
+    owner: &Bound<'_, PyAny>,
+    address: NonNull<u8>,
+    bytes: usize,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    if view.is_null() {
+        return Err(PyBufferError::new_err("there is no view to fill in"));
+    }
+    let (place, bytes) = (address.as_ptr().cast(), bytes as isize);
+    // SAFETY: the caller's word. The view takes a reference to the owner.
+    let filled = unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), place, bytes, 1, flags) };
+    if filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
 }

@@ -45,7 +45,7 @@ impl NativeBatch {
 #[pymethods]
 impl NativeClient {
     #[new]
-    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for, read_for, cuda_device=None))]
+    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for, read_for, page_loans=0, cuda_device=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn new(
         py: Python<'_>,
@@ -57,6 +57,7 @@ impl NativeClient {
         reads_max: u32,
         reconnect_for: f64,
         read_for: f64,
+        page_loans: u32,
         cuda_device: Option<i32>,
     ) -> PyResult<Self> {
         let pinner = cuda_device.map(|device| py.detach(|| CudaPinner::load_driver(device)));
@@ -71,6 +72,7 @@ impl NativeClient {
             region,
             memory_bytes,
             reads_max,
+            page_loans,
             reconnect_for,
             read_for: Duration::try_from_secs_f64(read_for).unwrap_or(Duration::MAX),
             pinner: pinner.map(|pinner| Arc::new(pinner) as Arc<dyn MemoryPinner>),
@@ -80,7 +82,9 @@ impl NativeClient {
         connected.map(|client| Self { client, verdicts }).map_err(|error| error_of_client(&error))
     }
 
-    /// Reads one object or range; returns status, headers and body.
+    /// Reads one object or range; returns status, headers and body. `takes_pages`: its segments may
+    /// lie in pages of a worker.
+    #[pyo3(signature = (is_head, bucket, key, headers, body_bytes, *, takes_pages=false))]
     #[allow(clippy::too_many_arguments, reason = "one Python call")]
     fn read<'py>(
         &self,
@@ -90,10 +94,14 @@ impl NativeClient {
         key: String,
         headers: Vec<(String, String)>,
         body_bytes: u64,
+        takes_pages: bool,
     ) -> PyResult<AnswerParts<'py>> {
         let request = build_request(is_head, bucket, key, headers);
         let client = &self.client;
-        let answer = py.detach(|| client.read_object(&request, body_bytes, check_signals))?;
+        let answer = py.detach(|| match takes_pages {
+            true => client.read_pages(&request, body_bytes, check_signals),
+            false => client.read_object(&request, body_bytes, check_signals),
+        })?;
         if !is_head {
             count_verdict(&self.verdicts, &answer);
         }

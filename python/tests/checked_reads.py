@@ -25,6 +25,8 @@ LENGTHS = [0, 1, 511, 4095, 4096, 4097, 65_537, 262_143, 262_145, 1_000_003, 1 <
 LENGTHS += [3_000_001, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, 6_000_000, (8 << 20) + 5, 9_437_189]
 # Views that are kept for a while, and held against what was written again; how long they may be.
 KEPT, KEPT_BYTES = 64, 65_536
+# Answers in pages of workers that are kept. What has no room among them is in lent memory.
+PAGES_KEPT = 8
 # Failures and wrong answers that are told each, and not only counted.
 TOLD_MAX = 20
 
@@ -105,6 +107,29 @@ class ManyReads(ReaderAlone):
             del view
 
 
+class PagesOfWorkers(WayOfReading):
+    """`Reader.read_pages`: views of a worker's own memory, which are looked at again later."""
+
+    def __init__(self):
+        import verbs3
+
+        self._reader = verbs3.connect(memory=MEMORY, pages=PAGES_KEPT)
+        self._kept = collections.deque()
+
+    def read_slices(self, wanted, chooser):
+        for one in wanted:
+            range = None if one.start is None else (one.start, one.stop)
+            views = self._reader.read_pages(BUCKET, one.key, range)
+            yield one, b"".join(views)
+            self._kept.append((one, views))
+
+    def let_go(self, kept_max=PAGES_KEPT // 2):
+        with contextlib.suppress(IndexError):
+            while len(self._kept) > kept_max:
+                one, views = self._kept.popleft()
+                yield one, b"".join(views)
+
+
 class Files(WayOfReading):
     """The file system: slices together, and open files."""
 
@@ -150,7 +175,8 @@ class Boto3(WayOfReading):
             yield one, self._client.get_object(Bucket=BUCKET, Key=one.key, **asked)["Body"].read()
 
 
-WAYS = {"read": ReaderAlone, "read_many": ManyReads, "files": Files, "boto3": Boto3}
+WAYS = {"read": ReaderAlone, "read_many": ManyReads, "pages": PagesOfWorkers}
+WAYS |= {"files": Files, "boto3": Boto3}
 
 
 class CheckedReads:

@@ -61,6 +61,7 @@ identities = "{self.identities}"
 tier = {{ hedge_after = "19s", first_progress = "20s" }}
 [gateway.lending]
 socket = "{self.socket}"
+pages_total = "64MiB"
 """
         )
         self.start()

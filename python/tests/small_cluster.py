@@ -55,7 +55,7 @@ WORKER = """
 id = "{name}"
 listen = "{listen}"
 admin_listen = "{admin}"
-memory = {{ capacity = "64MiB" }}
+memory = {{ capacity = "{worker_memory}" }}
 [worker.shm]
 """
 # Who was killed is asked again soon after it came back, so that the next kill meets it at work.
@@ -67,6 +67,7 @@ identities = "{folder}/identities.toml"
 memory = {{ capacity = "64MiB" }}
 [gateway.lending]
 socket = "{folder}/gateway.sock"
+pages_total = "16MiB"
 [gateway.tier]
 first_progress = "500ms"
 hedge_after = "100ms"
@@ -82,8 +83,8 @@ rest_max = "2s"
 class SmallCluster:
     """Ends its processes at the end of its `with`."""
 
-    def __init__(self, folder):
-        self.folder = Path(folder)
+    def __init__(self, folder, worker_memory="64MiB"):
+        self.folder, self._worker_memory = Path(folder), worker_memory
         self.socket = f"{folder}/gateway.sock"
         # The admin pages are at the port after each.
         self.ports = {name: free_port() for name in NAMES}
@@ -163,6 +164,7 @@ class SmallCluster:
         return section.format(
             name=name,
             folder=self.folder,
+            worker_memory=self._worker_memory,
             listen=f"127.0.0.1:{port}",
             admin=f"127.0.0.1:{port + 1}",
         )

@@ -38,6 +38,8 @@ PASSING = (
     "verbs3_lending_clients",
     "verbs3_lending_mappings",
     "verbs3_lending_memory_bytes",
+    "verbs3_lending_page_bytes",
+    "verbs3_lending_page_loans",
     "verbs3_lending_reads_in_flight",
     "verbs3_gateway_body_memory_bytes",
     "verbs3_gateway_requests_in_flight",
@@ -141,6 +143,7 @@ def test_reads_end_right_whoever_is_killed(cluster, victims):
         assert told["longest"] <= LONGEST_READ, told
         assert told["reads"] > 2 * len(checked_reads.LENGTHS), told
     moved = cluster.metrics_of("gateway")
+    assert moved["verbs3_lending_bytes_in_pages_total"] > 0
     for transport in ("shm", "tcp"):
         assert moved[f'verbs3_rdma_bytes_in_total{{transport="{transport}"}}'] > 0
     assert_nothing_stays(cluster)

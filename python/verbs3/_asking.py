@@ -52,6 +52,14 @@ def view_of_answer(answer: Answer) -> memoryview:
     return memoryview(body)
 
 
+def views_of_answer(answer: Answer) -> list[memoryview]:
+    """Views of the parts of the body as they lie, or the error that the answer is."""
+    status, answered, body = answer
+    if status >= 300:
+        raise error_of_answer(status, headers_of(answered), bytes(body))
+    return [memoryview(segment) for segment in body.segments()]
+
+
 def etag_of_answer(answer: Answer) -> str:
     """The ETag of an object that was written, or the error that the answer is."""
     status, answered, body = answer

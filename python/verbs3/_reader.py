@@ -18,6 +18,7 @@ from ._asking import (
     etag_of_answer,
     headers_of,
     view_of_answer,
+    views_of_answer,
 )
 from ._credentials import find_credentials, find_region
 from ._errors import S3Error, error_of_answer
@@ -44,6 +45,7 @@ class ConnectArguments:
     reconnect_for: float
     read_for: float
     pin_for: str | None = None
+    pages: int = 0
 
     def __repr__(self) -> str:
         return f"ConnectArguments(socket={self.socket!r}, access_key={self.access_key!r})"
@@ -60,6 +62,7 @@ def connect(
     reconnect_for: float = 30.0,
     read_for: float = 60.0,
     pin_for: str | None = None,
+    pages: int = 0,
 ) -> Reader:
     """Connects to the gateway of this host and lends it memory.
 
@@ -71,7 +74,7 @@ def connect(
     (`"cuda"`, `"cuda:1"`) the driver pins the memory: what is copied from a view to a GPU makes no
     stop in memory of the driver's own. **Keep a view until such a copy is done**, or copy without
     `non_blocking`: the next object lands where a released one was. Forked children lend theirs as it
-    is.
+    is. `pages`: how many answers of `read_pages` are kept at once.
 
     >>> reader = connect(memory="16MiB")
     >>> bytes(reader.read("train", "hello.txt"))
@@ -80,7 +83,7 @@ def connect(
     path = None if socket is None else os.fspath(socket)
     return connect_as(
         ConnectArguments(
-            path, access_key, secret_key, region, memory, reads_max, reconnect_for, read_for, pin_for
+            path, access_key, secret_key, region, memory, reads_max, reconnect_for, read_for, pin_for, pages
         )
     )
 
@@ -101,6 +104,7 @@ def connect_as(asked: ConnectArguments) -> Reader:
         reads_max=asked.reads_max,
         reconnect_for=asked.reconnect_for,
         read_for=asked.read_for,
+        page_loans=asked.pages,
         cuda_device=device,
     )
     return Reader(native, asked)
@@ -176,6 +180,25 @@ class Reader:
             return view_of_answer(self._native.read(False, bucket, key, headers, expected))
         expected = max(memoryview(into).nbytes, DOCUMENT_BYTES)
         return copy_answer(self._native.read(False, bucket, key, headers, expected), into)
+
+    def read_pages(
+        self, bucket: str, key: str, range: ReadRange = None, *, if_match: str | None = None
+    ) -> list[memoryview]:
+        """Reads without any copy: read-only views of the pages in which a worker of this host has it.
+
+        The views are the object, one behind the other: often one, and one for each 256 KiB or more of a
+        long object. They keep the worker's pages until the last of them is released or gone. What is
+        not in pages that this process may map is copied, as `read` does: where the gateway has no
+        `gateway.lending.pages_total`, where `connect` had no `pages`, or where the bytes come from
+        elsewhere.
+
+        >>> reader = connect(pages=16)
+        >>> b"".join(reader.read_pages("train", "hello.txt"))
+        b'hello'
+        """
+        headers, expected = describe_read(range, if_match)
+        answer = self._native.read(False, bucket, key, headers, expected, takes_pages=True)
+        return views_of_answer(answer)
 
     def write(
         self,

@@ -166,6 +166,16 @@ impl Arena {
     pub(crate) fn memory_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.shared.mapping.memory_fd()
     }
+
+    /// Makes the memory known as one that other processes may map and read. It stays so until the
+    /// returned value is dropped, which keeps it mapped. Fails where no descriptor is left.
+    #[cfg(not(miri))]
+    pub fn offer_pages(&self) -> std::io::Result<Arc<crate::page_source::PageSource>> {
+        let memory = Arc::new(self.memory_fd().try_clone_to_owned()?);
+        let (base, bytes) = self.mapped_range();
+        let range = (base.addr().get(), bytes);
+        Ok(crate::page_source::PageSource::offer_memory(memory, range, self.clone(), None))
+    }
 }
 
 #[cfg(test)]

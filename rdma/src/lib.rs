@@ -39,6 +39,8 @@ mod keyed_mac;
 pub mod landing;
 mod memory_span;
 pub mod metrics;
+#[cfg(not(miri))]
+pub mod page_source;
 pub mod peer;
 pub mod rails;
 pub mod settings;

@@ -94,6 +94,7 @@ async fn connect(socket: &Path) -> Arc<LendingClient> {
         region: "us-east-1".to_owned(),
         memory_bytes: 128 << 20,
         reads_max: 16,
+        page_loans: 64,
         reconnect_for: WITHIN,
         read_for: WITHIN,
         pinner: None,

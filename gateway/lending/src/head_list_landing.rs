@@ -90,6 +90,7 @@ impl HeadListLanding<'_> {
             head_bytes: u32::try_from(head.len()).map_err(|_| LentOutcome::HeadTooLong)?,
             body_bytes,
             content_bytes: self.bytes,
+            page_loan: None,
         })
     }
 }

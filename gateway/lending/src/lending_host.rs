@@ -47,6 +47,10 @@ pub trait LendingGuest: Send + Sync + 'static {
     /// Takes a place for memory that the client wants to lend. `None`: there is none left.
     fn take_memory(&self, bytes: u64) -> Option<Self::MemoryPlace>;
 
+    /// Takes a place for bytes of workers that the client keeps where they lie. `None`: there is none
+    /// left, or clients may not read them there.
+    fn take_pages(&self, bytes: u64) -> Option<Self::MemoryPlace>;
+
     /// Waits for its turn to have memory mapped. `None`: it did not come in time. A client can keep
     /// its turn, and a thread, until it ends: its own call into the file may stand still under the
     /// kernel's lock.

@@ -33,6 +33,14 @@ pub struct LendingMetrics {
     pub(crate) bytes_landed: IntCounter,
     /// Bytes of bodies that were received straight into lent memory, without a copy by the gateway.
     pub(crate) bytes_placed: IntCounter,
+    /// Bytes of bodies that were left in pages of a worker, which clients read there.
+    pub(crate) bytes_in_pages: IntCounter,
+    /// Answers whose pages clients keep now.
+    pub(crate) page_loans: IntGauge,
+    /// Bytes of such pages, rounded up to KiB.
+    pub page_bytes: IntGauge,
+    /// The configured bound on them; beyond it bytes are copied.
+    pub page_bytes_max: IntGauge,
     /// Bytes of bodies of writes that were copied out of lent memory.
     pub(crate) bytes_taken: IntCounter,
     /// Clients that were refused, by reason.

@@ -112,6 +112,7 @@ impl<G: LendingGuest> LendingSession<G> {
                     if !self.guest.is_welcome() {
                         return Ok(SessionEnd::Revoked);
                     }
+                    self.rings.loans.retire_sources();
                 }
             }
             self.rings.mark_sleeping(false)?;
@@ -137,6 +138,8 @@ impl<G: LendingGuest> LendingSession<G> {
         while let Some(ended) = self.reads.try_join_next() {
             note_read_end(ended);
         }
+        let loans = &self.rings.loans;
+        loans.collect_returned(self.rings.mapping()).map_err(BrokenRings::from)?;
         let taken = self.taker.take_submissions(&self.rings)?;
         if taken.is_saturated {
             self.rings.metrics.reads_saturated.inc();

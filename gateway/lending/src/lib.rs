@@ -14,6 +14,7 @@ mod lending_stop;
 mod lent_memory;
 mod lent_source;
 mod memory_offer;
+mod page_loans;
 mod request_landing;
 #[allow(unsafe_code, reason = "says that memory stays mapped while bodies are received into it")]
 mod session_memory;

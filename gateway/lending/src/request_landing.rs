@@ -18,6 +18,7 @@ use verbs3_rdma::foreign_memory::{BodyPlace, PiecePosition};
 use crate::head_list_landing::land_head_list;
 use crate::lending_host::LendingGuest;
 use crate::lent_source::LentSource;
+use crate::page_loans::{LoanPlace, OpenLoan};
 use crate::session_rings::LentTicket;
 
 /// Answers one request.
@@ -54,8 +55,12 @@ async fn land_read<G: LendingGuest>(
         }
         LentReadMethod::Head => (Method::HEAD, None),
     };
+    let take_place = |bytes| guest.take_pages(bytes).map(|place| Box::new(place) as LoanPlace);
+    let takes_pages = submission.takes_pages && method == Method::GET;
+    let pages = takes_pages.then(|| ticket.rings.loans.begin_loan(&take_place)).flatten();
     let answer = guest.answer_read(request, place.clone()).await;
-    let landed = land_answer(answer, &method, submission, ticket, place.as_deref()).await;
+    let target = BodyTarget { place: place.as_deref(), pages };
+    let landed = land_answer(answer, &method, submission, ticket, target).await;
     if let Some(place) = place {
         place.close_place().await;
     }
@@ -75,35 +80,45 @@ async fn land_write<G: LendingGuest>(
     let (source, lease) = LentSource::open_source(ticket.rings.clone(), offset, bytes, taken);
     let answer = guest.answer_write(request, source).await;
     drop(lease);
-    land_answer(answer, &Method::PUT, submission, ticket, None).await
+    land_answer(answer, &Method::PUT, submission, ticket, BodyTarget::default()).await
 }
 
 /// Copies the request out, and checks where its body lies and where its answer is to go. `None`:
 /// something is not in the memory, or no request.
 fn copy_request(submission: &LentSubmission, ticket: &LentTicket) -> Option<LentRequest> {
     let memory = ticket.rings.mapping();
-    if submission.request_bytes > REQUEST_BYTES_MAX {
+    if u32::from(submission.request_bytes) > REQUEST_BYTES_MAX {
         return None;
     }
     memory.locate_range(submission.head_offset, submission.head_bytes_max.into()).ok()?;
     memory.locate_range(submission.body_offset, submission.body_bytes_max).ok()?;
     memory.locate_range(submission.source_offset, submission.source_bytes).ok()?;
-    let bytes = memory.take_bytes(submission.request_offset, submission.request_bytes as usize);
+    let bytes = memory.take_bytes(submission.request_offset, submission.request_bytes.into());
     LentRequest::decode_request(&bytes.ok()?).ok()
 }
 
+/// Where a body may stay without a copy. Otherwise it is copied into its place in the lent memory.
+#[derive(Default)]
+struct BodyTarget<'a> {
+    /// It may be received in its place.
+    place: Option<&'a BodyPlace>,
+    /// The client reads it in pages of a worker.
+    pages: Option<OpenLoan<'a>>,
+}
+
 /// Writes head and body of an answer where the client has room for them. Pieces of the body that
-/// were received in its `place` stay there.
+/// are where they may stay are not copied.
 async fn land_answer<B>(
     answer: Response<B>,
     method: &Method,
     submission: &LentSubmission,
     ticket: &LentTicket,
-    place: Option<&BodyPlace>,
+    target: BodyTarget<'_>,
 ) -> Result<LentCompletion, LentOutcome>
 where
     B: Body<Data = bytes::Bytes> + Unpin,
 {
+    let BodyTarget { place, mut pages } = target;
     let (mut parts, mut body) = answer.into_parts();
     let has_body = *method != Method::HEAD && parts.status != StatusCode::NOT_MODIFIED;
     let stated = parts.headers.get(header::CONTENT_LENGTH);
@@ -125,12 +140,17 @@ where
         head_bytes: u32::try_from(head.len()).map_err(|_| LentOutcome::HeadTooLong)?,
         body_bytes: 0,
         content_bytes: content_bytes.unwrap_or_default(),
+        page_loan: None,
     };
+    let list_offset = submission.head_offset.saturating_add(head.len() as u64);
+    if let Some(pages) = &mut pages {
+        pages.bound_list(u64::from(submission.head_bytes_max) - head.len() as u64);
+    }
     if content_bytes.is_some_and(|bytes| bytes > submission.body_bytes_max) {
         completion.outcome = LentOutcome::BodyTooLong;
         return Ok(completion);
     }
-    let mut copied = 0;
+    let (mut copied, mut kept) = (0, 0);
     while has_body && let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             debug!("a body that lands in lent memory is cut");
@@ -146,7 +166,10 @@ where
                 completion.body_bytes = 0;
                 return Ok(completion);
             };
-            if !lies_in_place(place, landed, &piece)? {
+            let is_kept = pages.as_mut().is_some_and(|pages| pages.keep_piece(landed, &piece));
+            if is_kept {
+                kept += piece.len() as u64;
+            } else if !lies_in_place(place, landed, &piece)? {
                 if let Some(place) = place {
                     // A landing that came to nothing may still be written to.
                     let freed = timeout(PLACE_WAIT_MAX, place.await_free(landed..end)).await;
@@ -170,8 +193,13 @@ where
         return Err(LentOutcome::BodyCut);
     }
     completion.content_bytes = completion.body_bytes;
+    if let Some(pages) = pages {
+        let lent = pages.lend_pieces(memory, list_offset);
+        completion.page_loan = lent.map_err(|_| LentOutcome::Failed)?;
+    }
+    ticket.rings.metrics.bytes_in_pages.inc_by(kept);
     ticket.rings.metrics.bytes_landed.inc_by(copied);
-    ticket.rings.metrics.bytes_placed.inc_by(completion.body_bytes - copied);
+    ticket.rings.metrics.bytes_placed.inc_by(completion.body_bytes - copied - kept);
     Ok(completion)
 }
 

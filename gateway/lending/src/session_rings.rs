@@ -15,6 +15,7 @@ use verbs3_rdma::foreign_memory::BodyPlace;
 
 use crate::lending_metrics::LendingMetrics;
 use crate::lent_source::SourceMemory;
+use crate::page_loans::PageLoans;
 use crate::session_memory::SessionMemory;
 
 /// The rings say what can't be. The connection ends.
@@ -32,6 +33,8 @@ impl From<OutsideMemory> for BrokenRings {
 pub(crate) struct SessionRings {
     pub(crate) memory: SessionMemory,
     pub(crate) metrics: LendingMetrics,
+    /// What its client reads in pages of workers.
+    pub(crate) loans: Arc<PageLoans>,
     layout: RingLayout,
     stream: Arc<UnixStream>,
     /// How many completions were written. Locked for one entry at a time.
@@ -77,9 +80,11 @@ impl SessionRings {
         stream: Arc<UnixStream>,
         metrics: LendingMetrics,
     ) -> Arc<Self> {
+        let loans = PageLoans::new(stream.clone(), layout, metrics.clone());
         Arc::new(Self {
             memory,
             metrics,
+            loans,
             layout,
             stream,
             completed: Mutex::new(0),
@@ -195,7 +200,8 @@ impl LentTicket {
     }
 
     fn empty_completion(token: u64, outcome: LentOutcome) -> LentCompletion {
-        LentCompletion { token, outcome, head_bytes: 0, body_bytes: 0, content_bytes: 0 }
+        let (body_bytes, content_bytes, page_loan) = (0, 0, None);
+        LentCompletion { token, outcome, head_bytes: 0, body_bytes, content_bytes, page_loan }
     }
 
     fn settle(&mut self, completion: LentCompletion) {

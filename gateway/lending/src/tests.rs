@@ -5,10 +5,11 @@
 
 mod honest;
 mod hostile;
+mod pages;
 mod raw_client;
 mod writes;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use verbs3_lending_protocol::{
     IdentityClaim, LendingRefusal, LentHeadList, LentReadMethod, LentReadRequest, LentWriteRequest,
 };
 
+use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::foreign_memory::BodyPlace;
 
 use crate::{
@@ -50,6 +52,10 @@ const LIMITS: LendingLimits = LendingLimits {
     reads_in_flight_max: 16,
 };
 
+/// Memory of a worker.
+const ARENA: ArenaOptions =
+    ArenaOptions { capacity_bytes: 16 << 20, cell_bytes_max: 256 << 10, populate: false };
+
 /// What the test and the host share.
 struct HostState {
     /// Nonces that were proven with.
@@ -57,6 +63,10 @@ struct HostState {
     is_welcome: AtomicBool,
     /// Bytes that may still be lent.
     memory: AtomicI64,
+    /// Bytes that clients may still keep in pages.
+    pages: AtomicI64,
+    /// A worker's memory, which answers to `pages/N` lie in.
+    arena: Arena,
     /// Nobody gets one once it is closed.
     mapping_turns: Arc<Semaphore>,
     /// Reads of `hang` wait for a permit.
@@ -72,11 +82,16 @@ struct HostState {
 struct TestHost(Arc<HostState>);
 struct TestGuest(Arc<HostState>);
 
-struct MemoryPlaceOfTest(Arc<HostState>, i64);
+struct MemoryPlaceOfTest {
+    state: Arc<HostState>,
+    bytes: i64,
+    is_pages: bool,
+}
 
 impl Drop for MemoryPlaceOfTest {
     fn drop(&mut self) {
-        self.0.memory.fetch_add(self.1, Ordering::SeqCst);
+        let bound = if self.is_pages { &self.state.pages } else { &self.state.memory };
+        bound.fetch_add(self.bytes, Ordering::SeqCst);
     }
 }
 
@@ -106,7 +121,14 @@ impl LendingGuest for TestGuest {
     fn take_memory(&self, bytes: u64) -> Option<MemoryPlaceOfTest> {
         let bytes = bytes as i64;
         let before = self.0.memory.fetch_sub(bytes, Ordering::SeqCst);
-        let place = MemoryPlaceOfTest(self.0.clone(), bytes);
+        let place = MemoryPlaceOfTest { state: self.0.clone(), bytes, is_pages: false };
+        (before >= bytes).then_some(place)
+    }
+
+    fn take_pages(&self, bytes: u64) -> Option<MemoryPlaceOfTest> {
+        let bytes = bytes as i64;
+        let before = self.0.pages.fetch_sub(bytes, Ordering::SeqCst);
+        let place = MemoryPlaceOfTest { state: self.0.clone(), bytes, is_pages: true };
         (before >= bytes).then_some(place)
     }
 
@@ -118,7 +140,8 @@ impl LendingGuest for TestGuest {
         self.0.is_welcome.load(Ordering::SeqCst)
     }
 
-    /// `bytes/N`: N bytes. `cut/N`: one less than promised. `hang`: waits. `panic`: does.
+    /// `bytes/N`: N bytes. `pages/N`: the same, in cells of the arena. `mixed/N`: every other one is
+    /// elsewhere. `cut/N`: one less than promised. `hang`: waits. `panic`: does.
     async fn answer_read(
         &self,
         request: LentReadRequest,
@@ -126,8 +149,9 @@ impl LendingGuest for TestGuest {
     ) -> Response<TestBody> {
         let (kind, bytes) = request.key.split_once('/').unwrap_or((&request.key, "100"));
         let bytes: usize = bytes.parse().unwrap();
-        let mut body = TestBody { left: bytes, promised: bytes, at: 0 };
+        let mut body = TestBody { left: bytes, promised: bytes, ..TestBody::default() };
         match kind {
+            "pages" | "mixed" => body.cells = self.0.fill_cells(bytes, kind == "mixed"),
             "cut" => body.left -= 1,
             "hang" => {
                 struct Hanging(Arc<HostState>);
@@ -144,7 +168,7 @@ impl LendingGuest for TestGuest {
             _ => {}
         }
         if request.method == LentReadMethod::Head {
-            body = TestBody { left: 0, promised: 0, at: 0 };
+            body = TestBody::default();
         }
         Response::builder().status(200).header("x-key", &request.key).body(body).unwrap()
     }
@@ -176,7 +200,7 @@ impl LendingGuest for TestGuest {
             _ => {}
         }
         self.0.written.lock().push((request, written));
-        let body = TestBody { left: 0, promised: 0, at: 0 };
+        let body = TestBody::default();
         Response::builder().status(status).header("etag", "e").body(body).unwrap()
     }
 
@@ -188,7 +212,7 @@ impl LendingGuest for TestGuest {
     ) {
         let answer = |key: &String| {
             let status = if key.starts_with("missing/") { 404 } else { 200 };
-            let body = TestBody { left: 0, promised: 0, at: 0 };
+            let body = TestBody::default();
             let answer = Response::builder().status(status).header("x-bucket", &list.bucket);
             answer.header("x-key", key).body(body).unwrap()
         };
@@ -201,10 +225,33 @@ impl LendingGuest for TestGuest {
 }
 
 /// Bytes whose value says where they are.
+#[derive(Default)]
 struct TestBody {
     left: usize,
     promised: usize,
     at: usize,
+    /// The bytes, where they are in an arena.
+    cells: VecDeque<Bytes>,
+}
+
+impl HostState {
+    /// Lays the bytes of an object into cells of the arena. `mixed`: every other one elsewhere.
+    fn fill_cells(&self, bytes: usize, mixed: bool) -> VecDeque<Bytes> {
+        let bytes = pattern(bytes);
+        let pieces = bytes.chunks(ARENA.cell_bytes_max).enumerate();
+        pieces
+            .map(|(index, piece)| {
+                if mixed && index % 2 == 1 {
+                    return Bytes::copy_from_slice(piece);
+                }
+                let cell = self.arena.allocate_cell(piece.len()).unwrap();
+                let (mut writer, reader) = cell.split_writer_reader();
+                writer.spare_bytes()[..piece.len()].copy_from_slice(piece);
+                writer.publish_bytes(piece.len());
+                reader.pinned_bytes(0..piece.len()).unwrap()
+            })
+            .collect()
+    }
 }
 
 /// The bytes of a test's object.
@@ -220,6 +267,11 @@ impl Body for TestBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        if let Some(cell) = self.cells.pop_front() {
+            self.at += cell.len();
+            self.left -= cell.len();
+            return Poll::Ready(Some(Ok(Frame::data(cell))));
+        }
         let next = self.left.min(100_000);
         if next == 0 {
             return Poll::Ready(None);
@@ -258,6 +310,8 @@ impl TestServer {
             nonces: Mutex::default(),
             is_welcome: AtomicBool::new(true),
             memory: AtomicI64::new(256 << 20),
+            pages: AtomicI64::new(64 << 20),
+            arena: Arena::map_memory(ARENA).unwrap(),
             mapping_turns: Arc::new(Semaphore::new(4)),
             gate: Semaphore::new(0),
             hanging: AtomicI64::new(0),
@@ -295,6 +349,7 @@ impl TestServer {
             region: "us-east-1".to_owned(),
             memory_bytes: 8 * MIB,
             reads_max: 8,
+            page_loans: 8,
             reconnect_for: Duration::from_secs(30),
             read_for: Duration::from_secs(60),
             pinner: None,

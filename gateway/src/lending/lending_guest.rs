@@ -40,6 +40,8 @@ pub(super) struct GatewayLendingGuest {
     pub(super) peer: ConnectionPeer,
     pub(super) memory: TenantPlaces,
     pub(super) mappings: TenantPlaces,
+    /// `None`: clients read no pages of workers.
+    pub(super) pages: Option<TenantPlaces>,
     /// Turns of HEADs of lists that are asked for by themselves: as many as one client may have reads
     /// in flight.
     pub(super) singles: Semaphore,
@@ -65,6 +67,10 @@ impl LendingGuest for GatewayLendingGuest {
 
     fn take_memory(&self, bytes: u64) -> Option<TenantPlace> {
         self.memory.try_take_place(self.proven.tenant(), bytes, Instant::now())
+    }
+
+    fn take_pages(&self, bytes: u64) -> Option<TenantPlace> {
+        self.pages.as_ref()?.try_take_place(self.proven.tenant(), bytes, Instant::now())
     }
 
     async fn take_mapping_turn(&self) -> Option<TenantPlace> {

@@ -32,6 +32,7 @@ pub(super) struct LendingIdentities {
     pub(super) clients: TenantPlaces,
     pub(super) memory: TenantPlaces,
     pub(super) mappings: TenantPlaces,
+    pub(super) pages: Option<TenantPlaces>,
     pub(super) known: Arc<KnownConnections>,
     pub(super) unproven: IntGauge,
 }
@@ -76,6 +77,7 @@ impl LendingHost for LendingIdentities {
             peer: ConnectionPeer { progress: ClientProgress::new(), caller },
             memory: self.memory.clone(),
             mappings: self.mappings.clone(),
+            pages: self.pages.clone(),
             singles: Semaphore::new(self.reads_in_flight_max),
             lands_directly: self.lands_directly,
             _place: place,

@@ -45,6 +45,12 @@ pub struct GatewayLendingSettings {
     /// Devices then register it: it is pinned, and counts against the gateway's locked memory.
     #[setting(default = true)]
     pub direct: bool,
+    /// Bytes of this host's workers that clients may keep and read where they lie, shared by tenants;
+    /// beyond it bytes are copied. `"0B"`: none are. Else a client maps the memory of those workers,
+    /// and **whoever may read anything here can read everything that they hold**: only where all
+    /// identities trust each other.
+    #[setting(default = "0B", range = "0B"..="1TiB", example = "256MiB")]
+    pub pages_total: ByteSize,
     /// Reads and writes of one process under way; more wait in its own ring.
     #[setting(default = 256, range = 1..=4096)]
     pub reads_in_flight_max: u32,

@@ -29,6 +29,7 @@ fn options(socket: &Path, access_key: &str, secret_key: &str) -> LendingClientOp
         region: "us-east-1".to_owned(),
         memory_bytes: 8 << 20,
         reads_max: 16,
+        page_loans: 64,
         reconnect_for: Duration::ZERO,
         read_for: Duration::from_secs(60),
         pinner: None,

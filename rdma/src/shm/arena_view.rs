@@ -17,6 +17,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::pin_releases::PinReleases;
 use crate::metrics::{GaugeGuard, transport_metrics};
+use crate::page_source::PageSource;
 
 /// `f_type` of tmpfs, which memfds belong to (`linux/magic.h`).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -37,13 +38,15 @@ pub(super) enum ViewError {
 /// One connection's view of an arena.
 pub(super) struct ShmArenaView {
     mapped: Arc<ReadOnlyMapping>,
-    /// Closes after this connection's last piece; the worker then learns of it.
-    _lifeline: OwnedFd,
+    /// Has the lifeline, which closes after this connection's last piece. The worker then learns of
+    /// it, unless a process that reads pieces has it as well.
+    _source: Arc<PageSource>,
 }
 
 struct ReadOnlyMapping {
     base: NonNull<u8>,
     bytes: usize,
+    memory: Arc<OwnedFd>,
 }
 
 // SAFETY: the mapping stays in place until drop and is only ever read.
@@ -68,6 +71,7 @@ impl ReadOnlyMapping {
             return Ok(mapped);
         }
         let bytes = identity.2;
+        let kept = Arc::new(memory.try_clone()?);
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing object.
         let base = unsafe {
             rustix::mm::mmap(
@@ -84,7 +88,7 @@ impl ReadOnlyMapping {
         // Kernels that don't know the hint write larger core dumps, nothing else.
         // SAFETY: the range is exactly the new mapping, and the advice changes no contents.
         let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontDump) };
-        let mapped = Arc::new(Self { base, bytes });
+        let mapped = Arc::new(Self { base, bytes, memory: kept });
         all.retain(|_, other| other.strong_count() > 0);
         all.insert(identity, Arc::downgrade(&mapped));
         Ok(mapped)
@@ -124,10 +128,12 @@ impl ShmArenaView {
         if length == 0 || bytes > found {
             return Err(ViewError::Length { said: bytes, found });
         }
-        Ok(Self {
-            mapped: ReadOnlyMapping::map_or_reuse(memory, (stat.st_dev, stat.st_ino, length))?,
-            _lifeline: lifeline,
-        })
+        let identity = (stat.st_dev, stat.st_ino, length);
+        let mapped = ReadOnlyMapping::map_or_reuse(memory, identity)?;
+        let range = (mapped.base.addr().get(), length);
+        let (file, lifeline) = (mapped.memory.clone(), Some(lifeline));
+        let source = PageSource::offer_memory(file, range, mapped.clone(), lifeline);
+        Ok(Self { mapped, _source: source })
     }
 
     /// Returns `bytes` from `offset` on as a range of this mapping; `None` when any of it lies

@@ -135,6 +135,7 @@ unsafe fn copy_options(said: &Verbs3Options) -> Result<LendingClientOptions, Cal
             region: copy_text(said.region, "region")?,
             memory_bytes: said.memory_bytes,
             reads_max: said.reads_max,
+            page_loans: 0,
             reconnect_for: milliseconds(said.reconnect_for_ms),
             read_for: milliseconds(said.read_for_ms),
             pinner: None,

@@ -22,6 +22,9 @@ pub struct LendingClientOptions {
     pub memory_bytes: u64,
     /// Most reads in flight. A power of two.
     pub reads_max: u32,
+    /// Most answers that lie in pages of a worker at once. A file is open for each connection between
+    /// gateway and worker, not for each answer.
+    pub page_loans: u32,
     /// How long a gateway that is gone is waited for.
     pub reconnect_for: Duration,
     /// How long the next answer is waited for, and each message of a handshake.

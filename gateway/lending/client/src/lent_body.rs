@@ -1,15 +1,15 @@
 //! Owns an answer that has landed. Its part of the memory is given back when the body is dropped,
-//! and used for nothing else before.
+//! and used for nothing else before. So are the pages of a worker that it lies in.
 
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use verbs3_lending_protocol::AnswerHead;
 
 use crate::client_options::ClientLendingError;
-use crate::lent_connection::LentConnection;
+use crate::lent_connection::{LandedPages, LentConnection};
 use crate::memory_space::split_landing;
 
 /// An answer: status, headers, body.
@@ -24,18 +24,36 @@ pub struct LentBody {
     connection: Arc<LentConnection>,
     range: Range<u64>,
     bytes: u64,
+    pages: Option<LandedPages>,
+    /// All bytes in one piece, once somebody has wanted a body of several segments so.
+    gathered: OnceLock<Box<[u8]>>,
 }
 
 impl LentBody {
     /// Takes a landed range over, and gives back at once what the body has left of it: a body that
     /// is kept must not hold the place of the longest one that was expected.
-    pub(crate) fn new(connection: Arc<LentConnection>, range: Range<u64>, bytes: u64) -> Self {
-        let bytes = bytes.min(range.end - range.start);
-        let (kept, rest) = split_landing(range, bytes);
+    pub(crate) fn new(
+        connection: Arc<LentConnection>,
+        range: Range<u64>,
+        bytes: u64,
+        pages: Option<LandedPages>,
+    ) -> Self {
+        let in_place = match &pages {
+            None => bytes.min(range.end - range.start),
+            Some(pages) => {
+                let own = pages.segments.iter().filter(|segment| segment.source.is_none());
+                own.map(|segment| segment.offset + segment.bytes).max().unwrap_or(0)
+            }
+        };
+        let bytes = if pages.is_some() { bytes } else { in_place };
+        let (kept, rest) = match &pages {
+            Some(_) if in_place == 0 => (range.start..range.start, range),
+            _ => split_landing(range, in_place),
+        };
         if !rest.is_empty() {
             connection.return_range(rest);
         }
-        Self { connection, range: kept, bytes }
+        Self { connection, range: kept, bytes, pages, gathered: OnceLock::new() }
     }
 
     /// Returns the number of bytes.
@@ -44,11 +62,40 @@ impl LentBody {
         self.bytes as usize
     }
 
-    /// Returns where the bytes are. They stay, unchanged by the gateway, until this is dropped.
+    /// Returns where the bytes are, in one piece. They stay, unchanged by the gateway, until this is
+    /// dropped. A body of several segments is copied together the first time.
     pub fn body_address(&self) -> Result<NonNull<u8>, ClientLendingError> {
+        match self.body_segments()?.as_slice() {
+            [(address, _)] => Ok(*address),
+            _ => {
+                let gathered = self.gathered.get_or_init(|| self.to_vec().into());
+                Ok(NonNull::from(&**gathered).cast())
+            }
+        }
+    }
+
+    /// Returns where the segments of the body are, in their order, with their lengths. They stay,
+    /// unchanged, until this is dropped. A body that is in one piece has one.
+    pub fn body_segments(&self) -> Result<Vec<(NonNull<u8>, usize)>, ClientLendingError> {
         self.check_process()?;
         let memory = self.connection.lent_memory();
-        Ok(memory.locate_range(self.range.start, self.bytes)?)
+        let Some(pages) = &self.pages else {
+            let address = memory.locate_range(self.range.start, self.bytes)?;
+            return Ok(vec![(address, self.body_bytes())]);
+        };
+        let segments = pages.segments.iter().map(|segment| {
+            let address = match &segment.source {
+                Some(source) => source.pages.locate_range(segment.offset, segment.bytes)?,
+                None => memory.locate_range(self.range.start + segment.offset, segment.bytes)?,
+            };
+            Ok((address, segment.bytes as usize))
+        });
+        segments.collect()
+    }
+
+    /// Returns whether some of the body lies in pages of a worker.
+    pub fn is_in_pages(&self) -> bool {
+        self.pages.is_some()
     }
 
     /// Copies the bytes; `target` has to be as long.
@@ -56,7 +103,19 @@ impl LentBody {
         self.check_process()?;
         assert_eq!(target.len(), self.body_bytes(), "a body is copied whole");
         let memory = self.connection.lent_memory();
-        Ok(memory.copy_bytes(self.range.start, target)?)
+        let Some(pages) = &self.pages else {
+            return Ok(memory.copy_bytes(self.range.start, target)?);
+        };
+        let mut rest = target;
+        for segment in &pages.segments {
+            let (part, behind) = rest.split_at_mut(segment.bytes as usize);
+            rest = behind;
+            match &segment.source {
+                Some(source) => source.pages.copy_bytes(segment.offset, part)?,
+                None => memory.copy_bytes(self.range.start + segment.offset, part)?,
+            }
+        }
+        Ok(())
     }
 
     /// Returns a copy of the bytes.
@@ -77,7 +136,12 @@ impl LentBody {
 
 impl Drop for LentBody {
     fn drop(&mut self) {
-        self.connection.return_range(self.range.clone());
+        if let Some(pages) = self.pages.take() {
+            self.connection.return_pages(pages.loan);
+        }
+        if !self.range.is_empty() {
+            self.connection.return_range(self.range.clone());
+        }
         self.connection.leave_alone();
     }
 }

@@ -4,10 +4,11 @@
 //!
 //! Threads share it. One of those that wait reads the socket; the others wait for that one.
 
+mod pages;
 mod writes;
 
 use std::collections::HashMap;
-use std::io::{self, Read as _};
+use std::io;
 use std::mem;
 use std::net::Shutdown;
 use std::ops::Range;
@@ -23,10 +24,12 @@ use verbs3_lending_protocol::{
 };
 
 use crate::client_options::{ClientLendingError, LendingClientOptions};
+use crate::lent_connection::pages::FoundPages;
 use crate::lent_connection::writes::WriteSupport;
 use crate::memory_lending::{LentSession, WAIT_SLICE, lend_memory, pin_memory};
 use crate::memory_pinner::MemoryPin;
 use crate::memory_space::{MemorySpace, RequestPlaces};
+use crate::passed_pages::{PassedPages, receive_bytes};
 
 /// Room for one read's request and for its answer's head.
 const SLOT_BYTES: u64 = 16 * 1024;
@@ -34,6 +37,8 @@ const SLOT_BYTES: u64 = 16 * 1024;
 const HEAD_BYTES_MAX: u32 = SLOT_BYTES as u32 - REQUEST_BYTES_MAX;
 /// How long a body that is just being looked at may keep a read from its place.
 const ROOM_WAIT: Duration = Duration::from_millis(20);
+
+pub(crate) use crate::lent_connection::pages::LandedPages;
 
 /// A connection that requests can be submitted to.
 pub(crate) struct LentConnection {
@@ -65,6 +70,7 @@ struct ConnectionReads {
     /// Writes under way are waited for so long, whatever else is silent.
     patient_until: Instant,
     write_support: WriteSupport,
+    passed: PassedPages,
     /// A thread reads the socket.
     is_watched: bool,
     is_ended: bool,
@@ -84,6 +90,7 @@ pub(crate) struct LandedRead {
     pub(crate) completion: LentCompletion,
     pub(crate) head: Vec<u8>,
     pub(crate) range: Range<u64>,
+    pub(crate) pages: Option<LandedPages>,
 }
 
 /// What became of a submission.
@@ -120,6 +127,7 @@ impl LentConnection {
             heard_at: Instant::now(),
             patient_until: Instant::now(),
             write_support: WriteSupport::Unknown,
+            passed: PassedPages::default(),
             is_watched: false,
             is_ended: false,
         };
@@ -168,11 +176,12 @@ impl LentConnection {
         !self.is_own() || self.state.lock().is_ended
     }
 
-    /// Submits a read whose body may have `body_bytes`. Never waits.
+    /// Submits a read whose body may have `body_bytes`, and may lie in pages. Never waits.
     pub(crate) fn submit_read(
         &self,
         request: &[u8],
         body_bytes: u64,
+        takes_pages: bool,
     ) -> Result<SubmitOutcome, ClientLendingError> {
         self.check_process()?;
         let mut state = self.state.lock();
@@ -187,7 +196,7 @@ impl LentConnection {
         };
         let source = range.start..range.start;
         let landing = range.clone();
-        let places = RequestPlaces { range, source, landing };
+        let places = RequestPlaces { range, source, landing, takes_pages };
         self.submit_request(&mut state, slot, request, places).map(SubmitOutcome::Submitted)
     }
 
@@ -201,11 +210,12 @@ impl LentConnection {
         state.free_slots.pop();
         let token = state.next_token;
         state.next_token += 1;
-        let RequestPlaces { range, source, landing } = places;
+        let RequestPlaces { range, source, landing, takes_pages } = places;
         let submission = LentSubmission {
             token,
             request_offset: self.request_offset(slot),
-            request_bytes: request.len() as u32,
+            request_bytes: u16::try_from(request.len()).unwrap_or(u16::MAX),
+            takes_pages,
             head_offset: self.head_offset(slot),
             head_bytes_max: HEAD_BYTES_MAX,
             body_offset: landing.start,
@@ -319,9 +329,8 @@ impl LentConnection {
         if let Some(read) = state.under_way.get_mut(&token) {
             read.is_abandoned = true;
             if read.landed.is_some() {
-                let range = read.range.clone();
-                state.under_way.remove(&token);
-                state.give_back(range);
+                let read = state.under_way.remove(&token);
+                self.give_up(state, read);
                 self.changed.notify_all();
             }
         }
@@ -343,13 +352,17 @@ impl LentConnection {
     ) -> Result<(), ClientLendingError> {
         self.memory.swap_flag(self.layout.client_sleeps_flag(), 1)?;
         let completed = self.memory.load_cursor(self.layout.completed_cursor())?;
-        if completed == state.consumed {
+        if completed == state.consumed || state.passed.is_awaited {
             state.is_watched = true;
-            let heard = MutexGuard::unlocked(state, || (&self.stream).read(&mut [0; 64]));
+            let heard = MutexGuard::unlocked(state, || receive_bytes(&self.stream));
             state.is_watched = false;
             match heard {
-                Ok(0) => state.is_ended = true,
-                Ok(_) => {}
+                Ok(received) if received.length == 0 => state.is_ended = true,
+                Ok(received) => {
+                    if state.passed.take_received(received).is_err() {
+                        self.end_connection(state);
+                    }
+                }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock
                     | io::ErrorKind::TimedOut
@@ -378,22 +391,25 @@ impl LentConnection {
             let mut entry = [0; ENTRY_BYTES as usize];
             let place = self.layout.completion_offset(state.consumed);
             self.memory.copy_bytes(place, &mut entry)?;
-            state.consumed = state.consumed.wrapping_add(1);
             let completion = LentCompletion::decode_completion(&entry);
+            let pages = match self.find_pages(state, &completion)? {
+                FoundPages::Missing => break,
+                FoundPages::None => None,
+                FoundPages::All(pages) => Some(pages),
+            };
+            state.consumed = state.consumed.wrapping_add(1);
             let Some(read) = state.under_way.get_mut(&completion.token) else { continue };
             if read.landed.is_some() {
                 continue;
             }
             state.free_slots.push(read.slot);
-            if read.is_abandoned {
-                let range = read.range.clone();
-                state.under_way.remove(&completion.token);
-                state.give_back(range);
-                continue;
-            }
             let head_bytes = completion.head_bytes.min(HEAD_BYTES_MAX) as usize;
             let head = self.memory.take_bytes(self.head_offset(read.slot), head_bytes)?;
-            read.landed = Some(LandedRead { completion, head, range: read.range.clone() });
+            read.landed = Some(LandedRead { completion, head, range: read.range.clone(), pages });
+            if read.is_abandoned {
+                let read = state.under_way.remove(&completion.token);
+                self.give_up(state, read);
+            }
         }
         self.memory.store_cursor(self.layout.consumed_cursor(), state.consumed)?;
         self.changed.notify_all();

@@ -87,7 +87,7 @@ impl LendingClient {
         };
         let source = range.start..range.start + bytes;
         let landing = range.end - ANSWER_BYTES..range.end;
-        let places = RequestPlaces { range, source, landing };
+        let places = RequestPlaces { range, source, landing, takes_pages: false };
         let client = self.clone();
         Ok(LentWriter { client, connection, places, appended: 0, state: WriterState::Appending })
     }
@@ -173,7 +173,7 @@ impl LentWriter {
         // The body's part is free again; the answer's is given back with the answer.
         self.connection.return_range(start..self.places.landing.start);
         let landing = self.places.landing.clone();
-        let body = LentBody::new(self.connection.clone(), landing, completion.body_bytes);
+        let body = LentBody::new(self.connection.clone(), landing, completion.body_bytes, None);
         match completion.outcome {
             LentOutcome::Answered => {
                 self.connection.note_answered_write();

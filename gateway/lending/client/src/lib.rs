@@ -15,6 +15,7 @@ mod memory_file;
 mod memory_lending;
 mod memory_pinner;
 mod memory_space;
+mod passed_pages;
 mod read_batch;
 
 pub use client_options::{ClientLendingError, LendingClientOptions};

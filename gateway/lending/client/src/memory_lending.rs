@@ -58,7 +58,7 @@ pub(crate) fn lend_memory(
     read_verdict(&mut stream).map_err(unavailable)?.map_err(refused)?;
     let (file, memory) =
         make_memory(bytes).map_err(|source| ClientLendingError::Memory { bytes, source })?;
-    let offer = RingLayout::at_beginning(options.reads_max);
+    let offer = RingLayout::at_beginning(options.reads_max, options.page_loans);
     let layout =
         RingLayout::check_offer(offer, bytes).map_err(|_| refused(LendingRefusal::Layout))?;
     send_offer(&stream, &offer, &file).map_err(unavailable)?;

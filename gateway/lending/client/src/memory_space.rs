@@ -20,6 +20,8 @@ pub(crate) struct RequestPlaces {
     pub(crate) source: Range<u64>,
     /// The body of the answer.
     pub(crate) landing: Range<u64>,
+    /// It may lie in pages of a worker instead.
+    pub(crate) takes_pages: bool,
 }
 
 /// What became of the wish for a range.

@@ -45,6 +45,8 @@ struct WaitingRead {
     body_bytes: u64,
     /// Nobody knows how long the body is: it may be shorter by far, and then needs less room.
     is_guess: bool,
+    /// The body may lie in pages of a worker.
+    takes_pages: bool,
     tries: u32,
 }
 
@@ -98,6 +100,22 @@ impl LendingClient {
     }
 }
 
+impl LendingClient {
+    /// Reads one object or range, whose body may lie in pages of a worker of this host. Otherwise it
+    /// is as `read_object`.
+    pub fn read_pages<E: From<ClientLendingError>>(
+        self: &Arc<Self>,
+        request: &LentReadRequest,
+        body_bytes: u64,
+        poll: impl FnMut() -> Result<(), E>,
+    ) -> Result<LentAnswer, E> {
+        let mut batch = self.begin_batch();
+        batch.add_read_of_pages(request, body_bytes)?;
+        let answer = batch.next_answer(poll)?.ok_or(ClientLendingError::Failed)?;
+        Ok(answer.answer)
+    }
+}
+
 impl ReadBatch {
     pub(crate) fn new(client: Arc<LendingClient>) -> Self {
         Self {
@@ -118,9 +136,35 @@ impl ReadBatch {
         request: &LentReadRequest,
         body_bytes: u64,
     ) -> Result<usize, ClientLendingError> {
+        self.add_object(request, body_bytes, false)
+    }
+
+    /// Adds a read whose body may lie in pages of a worker of this host, several at that. Elsewhere it
+    /// is as any other.
+    pub fn add_read_of_pages(
+        &mut self,
+        request: &LentReadRequest,
+        body_bytes: u64,
+    ) -> Result<usize, ClientLendingError> {
+        self.add_object(request, body_bytes, true)
+    }
+
+    fn add_object(
+        &mut self,
+        request: &LentReadRequest,
+        body_bytes: u64,
+        takes_pages: bool,
+    ) -> Result<usize, ClientLendingError> {
         let is_guess = is_open_ended(request);
         let request = request.encode_request().ok_or(ClientLendingError::TooLong)?;
-        Ok(self.add_request(request, body_bytes, is_guess))
+        Ok(self.add_request(WaitingRead {
+            index: 0,
+            request,
+            body_bytes,
+            is_guess,
+            takes_pages,
+            tries: 0,
+        }))
     }
 
     /// Adds a list of HEADs, and returns its index among the reads.
@@ -130,13 +174,20 @@ impl ReadBatch {
         body_bytes: u64,
     ) -> Result<usize, ClientLendingError> {
         let request = list.encode_request().ok_or(ClientLendingError::TooLong)?;
-        Ok(self.add_request(request, body_bytes, false))
+        Ok(self.add_request(WaitingRead {
+            index: 0,
+            request,
+            body_bytes,
+            is_guess: false,
+            takes_pages: false,
+            tries: 0,
+        }))
     }
 
-    fn add_request(&mut self, request: Vec<u8>, body_bytes: u64, is_guess: bool) -> usize {
+    fn add_request(&mut self, read: WaitingRead) -> usize {
         let index = self.added;
         self.added += 1;
-        self.waiting.push_back(WaitingRead { index, request, body_bytes, is_guess, tries: 0 });
+        self.waiting.push_back(WaitingRead { index, ..read });
         index
     }
 
@@ -231,7 +282,7 @@ impl ReadBatch {
         while let Some(next) = self.waiting.front_mut() {
             // A range may be longer than its object: what never fits is asked for once.
             let never_fits = !next.is_guess && next.body_bytes > connection.space_bytes();
-            match connection.submit_read(&next.request, next.body_bytes)? {
+            match connection.submit_read(&next.request, next.body_bytes, next.takes_pages)? {
                 SubmitOutcome::Submitted(token) => {
                     let read = self.waiting.pop_front().expect("it was just there");
                     self.flying.insert(token, read);
@@ -280,8 +331,8 @@ impl ReadBatch {
         let is_some = !landed.is_empty();
         for LandedToken { token, read: landed } in landed {
             // From here on the range is given back whatever happens.
-            let body =
-                LentBody::new(connection.clone(), landed.range, landed.completion.body_bytes);
+            let bytes = landed.completion.body_bytes;
+            let body = LentBody::new(connection.clone(), landed.range, bytes, landed.pages);
             let Some(read) = self.flying.remove(&token) else { continue };
             let (completion, head) = (landed.completion, landed.head);
             self.over.push_back(EndedRead { read, completion, head, body });

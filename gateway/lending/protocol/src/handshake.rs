@@ -4,7 +4,7 @@
 use crate::wire_text::{WireReader, append_text};
 
 /// First bytes of the hello: the protocol and its version.
-pub const LENDING_MAGIC: [u8; 8] = *b"V3LEND03";
+pub const LENDING_MAGIC: [u8; 8] = *b"V3LEND04";
 /// Longest claim, without its length.
 pub const CLAIM_BYTES_MAX: usize = 1024;
 
@@ -173,11 +173,15 @@ pub struct MemoryOffer {
     pub completions_offset: u64,
     /// Entries of each ring.
     pub entries: u32,
+    /// Flags of pages that the client reads where they lie: most answers that it keeps at once. 0: it
+    /// wants none.
+    pub page_loans: u32,
+    pub page_loans_offset: u64,
 }
 
 impl MemoryOffer {
     /// Length of the message.
-    pub const BYTES: usize = 28;
+    pub const BYTES: usize = 40;
 
     /// Writes the message.
     pub fn encode_offer(&self) -> Vec<u8> {
@@ -186,6 +190,8 @@ impl MemoryOffer {
             bytes.extend(offset.to_le_bytes());
         }
         bytes.extend(self.entries.to_le_bytes());
+        bytes.extend(self.page_loans.to_le_bytes());
+        bytes.extend(self.page_loans_offset.to_le_bytes());
         bytes
     }
 
@@ -196,7 +202,16 @@ impl MemoryOffer {
         let (control_offset, submissions_offset, completions_offset) =
             (offset()?, offset()?, offset()?);
         let entries = reader.take_u32().ok_or(HandshakeProblem)?;
-        Ok(Self { control_offset, submissions_offset, completions_offset, entries })
+        let page_loans = reader.take_u32().ok_or(HandshakeProblem)?;
+        let page_loans_offset = reader.take_u64().ok_or(HandshakeProblem)?;
+        Ok(Self {
+            control_offset,
+            submissions_offset,
+            completions_offset,
+            entries,
+            page_loans,
+            page_loans_offset,
+        })
     }
 }
 
@@ -216,6 +231,8 @@ mod tests {
             submissions_offset: 2,
             completions_offset: u64::MAX,
             entries: 64,
+            page_loans: 7,
+            page_loans_offset: 3,
         };
         let bytes = offer.encode_offer();
         assert_eq!(bytes.len(), MemoryOffer::BYTES);

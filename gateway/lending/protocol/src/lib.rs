@@ -6,6 +6,8 @@ mod answer_head;
 mod handshake;
 mod head_list;
 mod lent_mapping;
+mod page_mapping;
+mod page_messages;
 mod proof_text;
 mod read_request;
 mod ring_entries;
@@ -23,11 +25,16 @@ pub use head_list::{
     encode_listed,
 };
 pub use lent_mapping::{LentMapping, OutsideMemory};
+pub use page_mapping::PageMapping;
+pub use page_messages::{GatewayMessage, GatewayMessages, PAGE_DESCRIPTORS_MAX, PassedSource};
 pub use proof_text::{ProofText, SIGNED_TERMINATION};
 pub use read_request::{
     FORWARDED_HEADERS, LentReadMethod, LentReadRequest, REQUEST_BYTES_MAX, RequestProblem,
 };
-pub use ring_entries::{ENTRY_BYTES, LentCompletion, LentOutcome, LentSubmission};
+pub use ring_entries::{
+    BodySegment, ENTRY_BYTES, LENT_SOURCE, LentCompletion, LentOutcome, LentSubmission,
+    PageLoanEntry, SEGMENT_BYTES,
+};
 pub use ring_layout::{LayoutProblem, RING_ENTRIES_MAX, RingLayout};
 pub use write_request::{LentPart, LentWriteRequest, WRITE_HEADERS, is_write_header};
 
@@ -39,3 +46,7 @@ pub const BELL_REVOKED: u8 = 2;
 pub const BELL_SHUTDOWN: u8 = 3;
 /// The gateway's last byte where the rings said what can't be.
 pub const BELL_BROKEN: u8 = 4;
+/// The first byte of a message that passes memory whose pages may be read where they lie.
+pub(crate) const BELL_PASSED: u8 = 5;
+/// The first byte of a message that says that such memory is not used by further answers.
+pub(crate) const BELL_RETIRED: u8 = 6;

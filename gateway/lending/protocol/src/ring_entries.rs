@@ -13,8 +13,10 @@ pub struct LentSubmission {
     /// The client's name for it; comes back with the completion.
     pub token: u64,
     pub request_offset: u64,
-    pub request_bytes: u32,
-    /// Where the answer's head goes.
+    pub request_bytes: u16,
+    /// The body may stay where it is, in pages that the client maps.
+    pub takes_pages: bool,
+    /// Where the answer's head goes, and behind it the list of segments.
     pub head_offset: u64,
     pub head_bytes_max: u32,
     /// Where the answer's body goes.
@@ -34,7 +36,8 @@ impl LentSubmission {
         entry[16..24].copy_from_slice(&self.head_offset.to_le_bytes());
         entry[24..32].copy_from_slice(&self.body_offset.to_le_bytes());
         entry[32..40].copy_from_slice(&self.body_bytes_max.to_le_bytes());
-        entry[40..44].copy_from_slice(&self.request_bytes.to_le_bytes());
+        entry[40..42].copy_from_slice(&self.request_bytes.to_le_bytes());
+        entry[42] = self.takes_pages.into();
         entry[44..48].copy_from_slice(&self.head_bytes_max.to_le_bytes());
         entry[48..56].copy_from_slice(&self.source_offset.to_le_bytes());
         entry[56..64].copy_from_slice(&self.source_bytes.to_le_bytes());
@@ -47,14 +50,16 @@ impl LentSubmission {
         let mut long = || reader.take_u64().unwrap_or_default();
         let (token, request_offset, head_offset) = (long(), long(), long());
         let (body_offset, body_bytes_max) = (long(), long());
-        let mut short = || reader.take_u32().unwrap_or_default();
-        let (request_bytes, head_bytes_max) = (short(), short());
+        let request_bytes = reader.take_u16().unwrap_or_default();
+        let takes_pages = reader.take_u16().unwrap_or_default() & 1 != 0;
+        let head_bytes_max = reader.take_u32().unwrap_or_default();
         let mut long = || reader.take_u64().unwrap_or_default();
         let (source_offset, source_bytes) = (long(), long());
         Self {
             token,
             request_offset,
             request_bytes,
+            takes_pages,
             head_offset,
             head_bytes_max,
             body_offset,
@@ -103,10 +108,54 @@ pub struct LentCompletion {
     pub outcome: LentOutcome,
     /// Bytes of the head that were written.
     pub head_bytes: u32,
-    /// Bytes of the body that were written.
+    /// Bytes of the body that are there.
     pub body_bytes: u64,
     /// Length of the whole body, where it is known.
     pub content_bytes: u64,
+    /// Where some of the body lies in pages: which loan that is, and how many segments are listed
+    /// behind the head. Elsewhere all of it lies in its place in the lent memory.
+    pub page_loan: Option<PageLoanEntry>,
+}
+
+/// An answer that lies in pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageLoanEntry {
+    pub loan: u32,
+    pub segments: u32,
+}
+
+/// Bytes of a segment in the list behind a head.
+pub const SEGMENT_BYTES: usize = 24;
+
+/// A part of a body. The list has them in the body's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BodySegment {
+    /// The number of the memory that it is in. [`LENT_SOURCE`]: the lent memory.
+    pub source: u32,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// The number that stands for the lent memory. Others begin at 1.
+pub const LENT_SOURCE: u32 = 0;
+
+impl BodySegment {
+    /// Writes it.
+    pub fn encode_segment(&self) -> [u8; SEGMENT_BYTES] {
+        let mut bytes = [0; SEGMENT_BYTES];
+        bytes[..4].copy_from_slice(&self.source.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one. Any bytes are one; whether it lies in its memory is to be checked.
+    pub fn decode_segment(bytes: &[u8; SEGMENT_BYTES]) -> Self {
+        let mut reader = WireReader::new(bytes);
+        let (source, _) = (reader.take_u32().unwrap_or_default(), reader.take_u32());
+        let mut long = || reader.take_u64().unwrap_or_default();
+        Self { source, offset: long(), bytes: long() }
+    }
 }
 
 impl LentCompletion {
@@ -118,6 +167,10 @@ impl LentCompletion {
         entry[16..24].copy_from_slice(&self.content_bytes.to_le_bytes());
         entry[24..28].copy_from_slice(&(self.outcome as u32).to_le_bytes());
         entry[28..32].copy_from_slice(&self.head_bytes.to_le_bytes());
+        if let Some(PageLoanEntry { loan, segments }) = self.page_loan {
+            entry[32..36].copy_from_slice(&loan.to_le_bytes());
+            entry[36..40].copy_from_slice(&segments.to_le_bytes());
+        }
         entry
     }
 
@@ -127,13 +180,14 @@ impl LentCompletion {
         let mut long = || reader.take_u64().unwrap_or_default();
         let (token, body_bytes, content_bytes) = (long(), long(), long());
         let mut short = || reader.take_u32().unwrap_or_default();
-        let (outcome, head_bytes) = (short(), short());
+        let (outcome, head_bytes, loan, segments) = (short(), short(), short(), short());
         Self {
             token,
             outcome: LentOutcome::from_number(outcome),
             head_bytes,
             body_bytes,
             content_bytes,
+            page_loan: (segments > 0).then_some(PageLoanEntry { loan, segments }),
         }
     }
 }
@@ -148,6 +202,7 @@ mod tests {
             token: 1,
             request_offset: 2,
             request_bytes: 3,
+            takes_pages: true,
             head_offset: 4,
             head_bytes_max: 5,
             body_offset: u64::MAX,
@@ -171,9 +226,12 @@ mod tests {
                 head_bytes: 8,
                 body_bytes: 7,
                 content_bytes: 6,
+                page_loan: Some(PageLoanEntry { loan: 5, segments: 4 }),
             };
             let entry = completion.encode_completion();
             assert_eq!(LentCompletion::decode_completion(&entry), completion);
         }
+        let segment = BodySegment { source: 3, offset: u64::MAX, bytes: 1 << 40 };
+        assert_eq!(BodySegment::decode_segment(&segment.encode_segment()), segment);
     }
 }

@@ -13,6 +13,7 @@ pub const RING_ENTRIES_MAX: u32 = 4096;
 /// Bytes of the control block: one cache line for each number in it.
 const CONTROL_BYTES: u64 = 6 * LINE_BYTES;
 const LINE_BYTES: u64 = 64;
+const FLAG_BYTES: u64 = 4;
 
 /// Where things are. Its offsets are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,16 +29,17 @@ pub struct LayoutProblem;
 impl RingLayout {
     /// Checks an offer against the memory's length.
     pub fn check_offer(offer: MemoryOffer, memory_bytes: u64) -> Result<Self, LayoutProblem> {
-        if !offer.entries.is_power_of_two() || offer.entries > RING_ENTRIES_MAX {
+        let has_entries = offer.entries.is_power_of_two() && offer.entries <= RING_ENTRIES_MAX;
+        if !has_entries || offer.page_loans > RING_ENTRIES_MAX {
             return Err(LayoutProblem);
         }
         let parts = offered_parts(offer);
-        let mut ends = [0; 3];
+        let mut ends = [0; 4];
         for (at, (offset, bytes)) in parts.into_iter().enumerate() {
             let end = offset.checked_add(bytes).filter(|&end| end <= memory_bytes);
             ends[at] = end.filter(|_| offset % LINE_BYTES == 0).ok_or(LayoutProblem)?;
         }
-        for (first, second) in [(0, 1), (0, 2), (1, 2)] {
+        for (first, second) in [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)] {
             if parts[first].0 < ends[second] && parts[second].0 < ends[first] {
                 return Err(LayoutProblem);
             }
@@ -46,13 +48,15 @@ impl RingLayout {
     }
 
     /// Returns the layout that has everything at the beginning of the memory.
-    pub fn at_beginning(entries: u32) -> MemoryOffer {
+    pub fn at_beginning(entries: u32, page_loans: u32) -> MemoryOffer {
         let ring_bytes = u64::from(entries) * ENTRY_BYTES;
         MemoryOffer {
             control_offset: 0,
             submissions_offset: CONTROL_BYTES,
             completions_offset: CONTROL_BYTES + ring_bytes,
             entries,
+            page_loans,
+            page_loans_offset: CONTROL_BYTES + 2 * ring_bytes,
         }
     }
 
@@ -63,7 +67,18 @@ impl RingLayout {
 
     /// Returns where the rings end, where they were laid out by `at_beginning`.
     pub fn rings_end(&self) -> u64 {
-        self.offer.completions_offset + u64::from(self.offer.entries) * ENTRY_BYTES
+        self.offer.page_loans_offset + u64::from(self.offer.page_loans) * FLAG_BYTES
+    }
+
+    /// Returns how many answers the client may keep as pages.
+    pub fn page_loans(&self) -> u32 {
+        self.offer.page_loans
+    }
+
+    /// 1 once the client is done with the pages of a loan. `None`: there is no such loan.
+    pub fn page_loan_flag(&self, loan: u32) -> Option<u64> {
+        (loan < self.offer.page_loans)
+            .then(|| self.offer.page_loans_offset + u64::from(loan) * FLAG_BYTES)
     }
 
     /// Returns whether a range lies over the rings or their cursors.
@@ -120,13 +135,14 @@ impl RingLayout {
     }
 }
 
-/// Returns offset and length of the control block and of both rings.
-fn offered_parts(offer: MemoryOffer) -> [(u64, u64); 3] {
+/// Returns offset and length of the control block, of both rings, and of the flags of loans.
+fn offered_parts(offer: MemoryOffer) -> [(u64, u64); 4] {
     let ring_bytes = u64::from(offer.entries) * ENTRY_BYTES;
     [
         (offer.control_offset, CONTROL_BYTES),
         (offer.submissions_offset, ring_bytes),
         (offer.completions_offset, ring_bytes),
+        (offer.page_loans_offset, u64::from(offer.page_loans) * FLAG_BYTES),
     ]
 }
 
@@ -137,7 +153,7 @@ mod tests {
 
     #[test]
     fn layouts_that_leave_the_memory_or_overlap_are_refused() {
-        let good = RingLayout::at_beginning(64);
+        let good = RingLayout::at_beginning(64, 16);
         let bytes = RingLayout::check_offer(good, 1 << 20).unwrap().rings_end();
         assert!(RingLayout::check_offer(good, bytes).is_ok());
         assert_eq!(RingLayout::check_offer(good, bytes - 1), Err(LayoutProblem));
@@ -151,6 +167,10 @@ mod tests {
             MemoryOffer { submissions_offset: good.completions_offset - 64, ..good },
             MemoryOffer { control_offset: good.submissions_offset, ..good },
             MemoryOffer { submissions_offset: good.submissions_offset + 8, ..good },
+            MemoryOffer { page_loans: RING_ENTRIES_MAX + 1, ..good },
+            MemoryOffer { page_loans_offset: good.completions_offset, ..good },
+            MemoryOffer { page_loans_offset: (1 << 20) - 32, ..good },
+            MemoryOffer { page_loans_offset: u64::MAX - 63, ..good },
         ];
         for offer in wrong {
             assert_eq!(RingLayout::check_offer(offer, 1 << 20), Err(LayoutProblem), "{offer:?}");
@@ -159,7 +179,7 @@ mod tests {
 
     #[test]
     fn ranges_over_the_rings_are_told_from_others() {
-        let layout = RingLayout::check_offer(RingLayout::at_beginning(64), 1 << 20).unwrap();
+        let layout = RingLayout::check_offer(RingLayout::at_beginning(64, 16), 1 << 20).unwrap();
         let end = layout.rings_end();
         for (offset, bytes) in [(0, 1), (end - 1, 1), (0, u64::MAX), (end - 1, u64::MAX), (384, 9)]
         {
@@ -172,7 +192,7 @@ mod tests {
 
     #[test]
     fn numbers_that_wrap_around_stay_in_the_ring() {
-        let layout = RingLayout::check_offer(RingLayout::at_beginning(64), 1 << 20).unwrap();
+        let layout = RingLayout::check_offer(RingLayout::at_beginning(64, 16), 1 << 20).unwrap();
         assert_eq!(layout.submission_offset(u32::MAX), layout.submission_offset(63));
         assert_eq!(layout.completion_offset(0), layout.completion_offset(64));
     }

@@ -19,7 +19,7 @@ async fn without_a_proof_nothing_is_taken() {
     let socket = server.socket.clone();
     blocking(move || {
         let file = sealed_memory(MIB);
-        let offer = RingLayout::at_beginning(16).encode_offer();
+        let offer = RingLayout::at_beginning(16, 4).encode_offer();
         // The memory instead of a proof, and memory beside a proof that fails.
         let mut early = RawClient::connect(&socket);
         early.read_hello();
@@ -43,7 +43,7 @@ async fn without_a_proof_nothing_is_taken() {
         beside.read_hello();
         beside.pass(&claim_of(KEY).encode_claim().unwrap(), &[&file]);
         beside.verdict().unwrap();
-        let offer = RingLayout::at_beginning(16);
+        let offer = RingLayout::at_beginning(16, 4);
         assert_eq!(beside.offer(&offer, &[]), Err(LendingRefusal::Descriptor));
     })
     .await;
@@ -97,7 +97,7 @@ async fn memory_that_is_not_what_it_has_to_be_is_refused() {
     let server = TestServer::start();
     let socket = server.socket.clone();
     blocking(move || {
-        let good = RingLayout::at_beginning(16);
+        let good = RingLayout::at_beginning(16, 4);
         let sealed = sealed_memory(MIB);
         let unsealed = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&unsealed, MIB).unwrap();
@@ -131,7 +131,7 @@ async fn without_a_turn_to_map_a_client_is_refused() {
     let socket = server.socket.clone();
     blocking(move || {
         let mut client = RawClient::proven(&socket, KEY);
-        let refused = client.offer(&RingLayout::at_beginning(16), &[&sealed_memory(MIB)]);
+        let refused = client.offer(&RingLayout::at_beginning(16, 4), &[&sealed_memory(MIB)]);
         assert_eq!(refused, Err(LendingRefusal::Clients));
     })
     .await;
@@ -148,8 +148,8 @@ async fn submissions_beyond_the_memory_harm_nobody() {
         let wrong = [
             ReadSubmissionChange::RequestOffset(u64::MAX),
             ReadSubmissionChange::RequestOffset(MIB - 1),
-            ReadSubmissionChange::RequestBytes(REQUEST_BYTES_MAX + 1),
-            ReadSubmissionChange::RequestBytes(u32::MAX),
+            ReadSubmissionChange::RequestBytes(REQUEST_BYTES_MAX as u16 + 1),
+            ReadSubmissionChange::RequestBytes(u16::MAX),
             ReadSubmissionChange::RequestBytes(1),
             ReadSubmissionChange::HeadOffset(MIB - 4095),
             ReadSubmissionChange::HeadOffset(u64::MAX - 4095),
@@ -180,7 +180,7 @@ async fn submissions_beyond_the_memory_harm_nobody() {
 
 enum ReadSubmissionChange {
     RequestOffset(u64),
-    RequestBytes(u32),
+    RequestBytes(u16),
     HeadOffset(u64),
     BodyOffset(u64),
     BodyBytes(u64),
@@ -333,7 +333,7 @@ async fn nobody_punches_holes_into_lent_memory() {
     blocking(move || {
         let mut client = RawClient::proven(&socket, KEY);
         let file = sealed_memory(MIB);
-        client.offer(&RingLayout::at_beginning(16), &[&file]).unwrap();
+        client.offer(&RingLayout::at_beginning(16, 4), &[&file]).unwrap();
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&file, flags, MIB / 2, MIB / 2).unwrap_err();
         drop(client);
@@ -341,7 +341,7 @@ async fn nobody_punches_holes_into_lent_memory() {
         fallocate(&file, flags, MIB / 2, MIB / 2).unwrap_err();
         assert_eq!(fstat(&file).unwrap().st_blocks as u64, MIB / 512);
         let mut again = RawClient::proven(&socket, KEY);
-        let offered = again.offer(&RingLayout::at_beginning(16), &[&file]);
+        let offered = again.offer(&RingLayout::at_beginning(16, 4), &[&file]);
         assert_eq!(offered, Err(LendingRefusal::Seals));
     })
     .await;
@@ -362,7 +362,7 @@ async fn memory_that_nobody_has_touched_is_refused() {
             }
             fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).unwrap();
             let mut client = RawClient::proven(&socket, KEY);
-            let offered = client.offer(&RingLayout::at_beginning(16), &[&file]);
+            let offered = client.offer(&RingLayout::at_beginning(16, 4), &[&file]);
             assert_eq!(offered, Err(LendingRefusal::Pages));
             assert_eq!(fstat(&file).unwrap().st_blocks as u64, allocated / 512, "none was added");
         }

@@ -111,7 +111,7 @@ impl RawMemory {
     pub(super) fn lend(socket: &Path, access_key: &str, bytes: u64) -> Self {
         let mut client = RawClient::proven(socket, access_key);
         let file = sealed_memory(bytes);
-        let offer = RingLayout::at_beginning(16);
+        let offer = RingLayout::at_beginning(16, 4);
         let memory = LentMapping::map_file(file.as_fd(), bytes).unwrap();
         client.offer(&offer, &[&file]).unwrap();
         let layout = RingLayout::check_offer(offer, bytes).unwrap();
@@ -158,7 +158,8 @@ impl RawMemory {
         LentSubmission {
             token: offset,
             request_offset: offset,
-            request_bytes: bytes.len() as u32,
+            request_bytes: bytes.len() as u16,
+            takes_pages: false,
             head_offset: offset + 4096,
             head_bytes_max: 4096,
             body_offset: offset + 8192,

@@ -1,0 +1,304 @@
+//! Owns what one client reads where it lies: the pieces, which are kept until the client is done with
+//! them, and the passing of the memory that they are in.
+//!
+//! A client says by a flag in its own memory that it is done. A wrong flag misleads itself alone.
+//! Where its session has ended, a lifeline says it: the reading end of a pipe that nothing is written
+//! to, and that the kernel closes with the client. Where the gateway has ended, the lifelines of its
+//! workers say it to them, which the client has as well.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::runtime::Handle;
+use verbs3_lending_protocol::{
+    BodySegment, GatewayMessage, LENT_SOURCE, LentMapping, OutsideMemory, PAGE_DESCRIPTORS_MAX,
+    PageLoanEntry, PassedSource, RingLayout, SEGMENT_BYTES,
+};
+use verbs3_metrics::GaugeGuard;
+use verbs3_rdma::page_source::{LocatedPiece, PageSource, locate_piece};
+
+use crate::lending_metrics::LendingMetrics;
+
+/// Shorter pieces are copied: that costs less than to keep them.
+const PIECE_BYTES_MIN: usize = 64 << 10;
+
+/// What a kept piece counts against. Dropping it gives it back.
+pub(crate) type LoanPlace = Box<dyn Any + Send + Sync>;
+
+/// The loans of one client.
+pub(crate) struct PageLoans {
+    stream: Arc<UnixStream>,
+    layout: RingLayout,
+    metrics: LendingMetrics,
+    state: Mutex<LoanState>,
+}
+
+#[derive(Default)]
+struct LoanState {
+    free: Vec<u32>,
+    /// Loans that the client has, by their number.
+    lent: HashMap<u32, PageLoan>,
+    /// Memory that was passed, by its number in this process.
+    passed: HashMap<u64, PassedMemory>,
+    passed_count: u32,
+    /// The writing end, once the client has the other one.
+    lifeline: Option<pipe::Sender>,
+}
+
+struct PassedMemory {
+    /// What segments call it.
+    source: u32,
+    memory: Weak<PageSource>,
+}
+
+/// Pieces of one answer. They are not used again while this is there.
+struct PageLoan {
+    pieces: Vec<(Bytes, LoanPlace)>,
+    _shown: GaugeGuard,
+}
+
+impl PageLoans {
+    pub(crate) fn new(
+        stream: Arc<UnixStream>,
+        layout: RingLayout,
+        metrics: LendingMetrics,
+    ) -> Arc<Self> {
+        let free = (0..layout.page_loans()).rev().collect();
+        let state = Mutex::new(LoanState { free, ..LoanState::default() });
+        Arc::new(Self { stream, layout, metrics, state })
+    }
+
+    /// Begins a loan, of up to so many segments. `None`: the client keeps as many as it may.
+    /// `take_place` is asked for each piece.
+    pub(crate) fn begin_loan<'a>(
+        self: &Arc<Self>,
+        take_place: &'a (dyn Fn(u64) -> Option<LoanPlace> + Sync),
+    ) -> Option<OpenLoan<'a>> {
+        let number = self.state.lock().free.pop()?;
+        let _shown = GaugeGuard::add_to(&self.metrics.page_loans, 1);
+        let loan = PageLoan { pieces: Vec::new(), _shown };
+        let (loans, segments) = (self.clone(), Vec::new());
+        Some(OpenLoan { loans, take_place, number, loan: Some(loan), segments, segments_max: 0 })
+    }
+
+    /// Takes back what the client is done with.
+    pub(crate) fn collect_returned(&self, memory: &LentMapping) -> Result<(), OutsideMemory> {
+        let mut state = self.state.lock();
+        if state.lent.is_empty() {
+            return Ok(());
+        }
+        let mut returned = Vec::new();
+        for &number in state.lent.keys() {
+            let flag = self.layout.page_loan_flag(number).unwrap_or_default();
+            if memory.load_cursor(flag)? != 0 {
+                returned.push(number);
+            }
+        }
+        let ended: Vec<_> = returned.iter().filter_map(|loan| state.lent.remove(loan)).collect();
+        state.free.extend(returned);
+        drop(state);
+        drop(ended);
+        Ok(())
+    }
+
+    /// Tells the client of memory that is gone here, so that it does not keep it.
+    pub(crate) fn retire_sources(&self) {
+        let mut state = self.state.lock();
+        state.passed.retain(|_, passed| {
+            let message = GatewayMessage::encode_retired(passed.source);
+            // Without room in the socket: the next time.
+            passed.memory.strong_count() > 0 || self.send_message(&message, &[]).is_err()
+        });
+    }
+
+    /// Makes sure that the client has the memory that a piece is in, and all lifelines that may keep
+    /// it. Returns the memory's number. `None`: it can't be told now.
+    fn pass_memory(&self, located: &LocatedPiece) -> Option<u32> {
+        let mut state = self.state.lock();
+        let mut number = None;
+        for memory in &located.sources {
+            let source = match state.passed.get(&memory.source_number()) {
+                Some(passed) => passed.source,
+                None => self.pass_source(&mut state, memory).ok()?,
+            };
+            number.get_or_insert(source);
+        }
+        number
+    }
+
+    fn pass_source(&self, state: &mut LoanState, memory: &Arc<PageSource>) -> io::Result<u32> {
+        let source = state.passed_count.checked_add(1).ok_or(io::ErrorKind::OutOfMemory)?;
+        let made = match state.lifeline {
+            Some(_) => None,
+            None => Some(pipe::pipe()?),
+        };
+        let mut descriptors = vec![memory.memory_fd()];
+        descriptors.extend(memory.lifeline_fd());
+        descriptors.extend(made.as_ref().map(|(_, theirs)| theirs.as_fd()));
+        let message = PassedSource {
+            source,
+            has_lifeline: memory.lifeline_fd().is_some(),
+            has_session_lifeline: made.is_some(),
+        };
+        self.send_message(&message.encode_message(), &descriptors)?;
+        state.passed_count = source;
+        if let Some((ours, _)) = made {
+            state.lifeline = Some(ours);
+        }
+        let passed = PassedMemory { source, memory: Arc::downgrade(memory) };
+        state.passed.insert(memory.source_number(), passed);
+        Ok(source)
+    }
+
+    /// Sends a message without waiting. A socket takes a few bytes whole, or not at all.
+    fn send_message(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let sent = self.stream.try_io(Interest::WRITABLE, || {
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PAGE_DESCRIPTORS_MAX))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !descriptors.is_empty()
+                && !control.push(SendAncillaryMessage::ScmRights(descriptors))
+            {
+                return Err(io::Error::other("no space for descriptors"));
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let slices = [IoSlice::new(message)];
+            Ok(rustix::net::sendmsg(self.stream.as_fd(), &slices, &mut control, flags)?)
+        })?;
+        if sent == message.len() {
+            return Ok(());
+        }
+        // Nothing that follows would be understood.
+        let _ = rustix::net::shutdown(self.stream.as_fd(), rustix::net::Shutdown::Both);
+        Err(io::ErrorKind::WriteZero.into())
+    }
+}
+
+impl Drop for PageLoans {
+    /// The session is over. Its client may read on.
+    fn drop(&mut self) {
+        let LoanState { lent, lifeline, .. } = mem::take(self.state.get_mut());
+        if let Some(lifeline) = lifeline
+            && !lent.is_empty()
+        {
+            let left = LeftLoans { lent, is_over: false };
+            match Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn(left.await_client(lifeline))),
+                Err(_) => drop(left),
+            }
+        }
+    }
+}
+
+/// What a client has whose session is over.
+struct LeftLoans {
+    lent: HashMap<u32, PageLoan>,
+    is_over: bool,
+}
+
+impl LeftLoans {
+    async fn await_client(mut self, lifeline: pipe::Sender) {
+        // An error on a pipe's writing end means that nobody can read any more.
+        self.is_over = lifeline.ready(Interest::ERROR).await.is_ok();
+    }
+}
+
+impl Drop for LeftLoans {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // The client may still be reading, and nobody would notice its end, so the pages are
+            // never used again by this process. It is ending, or it would still watch.
+            mem::forget(mem::take(&mut self.lent));
+        }
+    }
+}
+
+/// A loan that its client does not know of yet. Dropping it takes it back.
+pub(crate) struct OpenLoan<'a> {
+    loans: Arc<PageLoans>,
+    take_place: &'a (dyn Fn(u64) -> Option<LoanPlace> + Sync),
+    number: u32,
+    loan: Option<PageLoan>,
+    segments: Vec<BodySegment>,
+    segments_max: usize,
+}
+
+impl OpenLoan<'_> {
+    /// Says how many bytes the list of segments may have.
+    pub(crate) fn bound_list(&mut self, bytes: u64) {
+        self.segments_max = usize::try_from(bytes / SEGMENT_BYTES as u64).unwrap_or(usize::MAX);
+    }
+
+    /// Keeps a piece, if it is where its client may read it. `false`: it belongs into the body's place
+    /// in the lent memory, `at` bytes from its beginning.
+    pub(crate) fn keep_piece(&mut self, at: u64, piece: &Bytes) -> bool {
+        let bytes = piece.len() as u64;
+        let kept = self.find_pages(piece);
+        let is_kept = kept.is_some();
+        let in_place = BodySegment { source: LENT_SOURCE, offset: at, bytes };
+        self.add_segment(kept.unwrap_or(in_place));
+        is_kept
+    }
+
+    fn find_pages(&mut self, piece: &Bytes) -> Option<BodySegment> {
+        // One segment is left for what is copied behind it.
+        if piece.len() < PIECE_BYTES_MIN || self.segments.len() + 2 > self.segments_max {
+            return None;
+        }
+        let bytes = piece.len() as u64;
+        let located = locate_piece(piece)?;
+        let place = (self.take_place)(bytes)?;
+        let source = self.loans.pass_memory(&located)?;
+        self.loan.as_mut()?.pieces.push((piece.clone(), place));
+        Some(BodySegment { source, offset: located.offset, bytes })
+    }
+
+    fn add_segment(&mut self, segment: BodySegment) {
+        match self.segments.last_mut() {
+            Some(last)
+                if last.source == segment.source && last.offset + last.bytes == segment.offset =>
+            {
+                last.bytes += segment.bytes;
+            }
+            _ => self.segments.push(segment),
+        }
+    }
+
+    /// Lends what was kept, and writes the list of segments to `offset`. `None`: nothing was kept, and
+    /// all of the body is in its place.
+    pub(crate) fn lend_pieces(
+        mut self,
+        memory: &LentMapping,
+        offset: u64,
+    ) -> Result<Option<PageLoanEntry>, OutsideMemory> {
+        if self.loan.as_ref().is_none_or(|loan| loan.pieces.is_empty()) {
+            return Ok(None);
+        }
+        let list: Vec<u8> = self.segments.iter().flat_map(BodySegment::encode_segment).collect();
+        memory.write_bytes(offset, &list)?;
+        let flag = self.loans.layout.page_loan_flag(self.number).unwrap_or_default();
+        memory.store_cursor(flag, 0)?;
+        if let Some(loan) = self.loan.take() {
+            self.loans.state.lock().lent.insert(self.number, loan);
+        }
+        Ok(Some(PageLoanEntry { loan: self.number, segments: self.segments.len() as u32 }))
+    }
+}
+
+impl Drop for OpenLoan<'_> {
+    fn drop(&mut self) {
+        if self.loan.take().is_some() {
+            self.loans.state.lock().free.push(self.number);
+        }
+    }
+}

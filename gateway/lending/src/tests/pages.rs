@@ -1,0 +1,186 @@
+//! Bodies that clients read in the pages of a worker: what they see, how long it stays, and what a
+//! client that keeps it for ever costs.
+
+use std::sync::atomic::Ordering;
+
+use verbs3_lending_client::LentBody;
+
+use super::*;
+
+const PAGE: usize = 256 << 10;
+/// Six threads have room for a body each. Longer ones take a second try.
+const BODY_MAX: u64 = MIB;
+
+fn read_pages(client: &Arc<LendingClient>, key: &str) -> LentBody {
+    let answer = client.read_pages(&get(key), BODY_MAX, go_on).unwrap();
+    assert_eq!(answer.head.status, 200);
+    answer.body
+}
+
+impl TestServer {
+    /// Bytes of the arena that somebody keeps.
+    fn kept_bytes(&self) -> u64 {
+        self.state.arena.arena_usage().loaned_bytes
+    }
+
+    /// Writes something else wherever the arena has room.
+    fn overwrite_arena(&self) {
+        let mut cells = Vec::new();
+        while let Some(cell) = self.state.arena.allocate_cell(PAGE) {
+            let (mut writer, reader) = cell.split_writer_reader();
+            writer.spare_bytes().fill(0xEE);
+            writer.publish_bytes(PAGE);
+            cells.push(reader);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_of_every_shape_are_read_where_they_lie() {
+    let server = TestServer::start();
+    let _offered = server.state.arena.offer_pages().unwrap();
+    let client = server.connect().await;
+    let in_pages = |bytes: usize| bytes >= 64 << 10;
+    blocking(move || {
+        for kind in ["pages", "mixed", "bytes"] {
+            for bytes in [0, 1, 65_535, 65_536, PAGE, PAGE + 1, 3 * PAGE - 7, 8 * PAGE] {
+                let body = read_pages(&client, &format!("{kind}/{bytes}"));
+                assert!(body.to_vec() == pattern(bytes), "{kind} {bytes}");
+                assert_eq!(
+                    body.is_in_pages(),
+                    kind != "bytes" && in_pages(bytes),
+                    "{kind} {bytes}"
+                );
+                let segments = body.body_segments().unwrap();
+                assert_eq!(segments.iter().map(|(_, length)| length).sum::<usize>(), bytes);
+            }
+        }
+        // Who did not ask for pages gets none.
+        let body = client.read_object(&get("pages/300000"), MIB, go_on).unwrap().body;
+        assert!(!body.is_in_pages() && body.to_vec() == pattern(300_000));
+    })
+    .await;
+    server.until(|server| server.kept_bytes() == 0).await;
+    assert_eq!(server.metrics.page_loans.get(), 0);
+    assert_eq!(server.state.pages.load(Ordering::SeqCst), 64 << 20, "all places are back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_that_is_not_offered_is_copied() {
+    let server = TestServer::start();
+    let client = server.connect().await;
+    let body = blocking(move || read_pages(&client, "pages/300000")).await;
+    assert!(!body.is_in_pages() && body.to_vec() == pattern(300_000));
+}
+
+/// The one that matters: whatever ends first, bytes that a client looks at stay what they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn kept_pages_stay_whatever_becomes_of_the_session() {
+    let server = TestServer::start();
+    let _offered = server.state.arena.offer_pages().unwrap();
+    let client = server.connect().await;
+    let reader = client.clone();
+    let body = blocking(move || read_pages(&reader, "pages/1000000")).await;
+    assert!(body.is_in_pages());
+    server.overwrite_arena();
+    assert!(body.to_vec() == pattern(1_000_000), "while the session goes on");
+
+    server.state.is_welcome.store(false, Ordering::SeqCst);
+    let lent_at_most = server.state.memory.load(Ordering::SeqCst) + 8 * MIB as i64;
+    server.until(|server| server.state.memory.load(Ordering::SeqCst) == lent_at_most).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    server.overwrite_arena();
+    assert!(body.to_vec() == pattern(1_000_000), "after its end");
+    drop(client);
+    server.overwrite_arena();
+    assert!(body.to_vec() == pattern(1_000_000), "and after that of its client");
+    assert!(server.kept_bytes() > 0);
+    drop(body);
+    server.until(|server| server.kept_bytes() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_keeps_all_it_may_gets_copies() {
+    let server = TestServer::start();
+    let _offered = server.state.arena.offer_pages().unwrap();
+    let client = server.connect().await;
+    blocking(move || {
+        let mut kept: Vec<_> = (0..8).map(|_| read_pages(&client, "pages/70000")).collect();
+        assert!(kept.iter().all(LentBody::is_in_pages));
+        let copied = read_pages(&client, "pages/70000");
+        assert!(!copied.is_in_pages(), "it has said that it keeps eight");
+        kept.pop();
+        assert!(read_pages(&client, "pages/70000").is_in_pages(), "one was given back");
+        assert!(copied.to_vec() == pattern(70_000));
+    })
+    .await;
+    server.until(|server| server.kept_bytes() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_the_bound_of_all_clients_bytes_are_copied() {
+    let server = TestServer::start();
+    server.state.pages.store(200_000, Ordering::SeqCst);
+    let _offered = server.state.arena.offer_pages().unwrap();
+    let client = server.connect().await;
+    blocking(move || {
+        let first = read_pages(&client, "pages/150000");
+        let second = read_pages(&client, "pages/150000");
+        assert!(first.is_in_pages() && !second.is_in_pages());
+        assert!(first.to_vec() == second.to_vec());
+        // One piece has a place, and the one before it has none.
+        drop(first);
+        let both = read_pages(&client, "pages/400000");
+        assert_eq!(both.body_segments().unwrap().len(), 2, "262,144 bytes have none");
+        assert!(both.is_in_pages());
+        assert!(both.to_vec() == pattern(400_000));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_is_given_up_keeps_no_pages() {
+    let server = TestServer::start();
+    let _offered = server.state.arena.offer_pages().unwrap();
+    let client = server.connect().await;
+    blocking(move || {
+        for _ in 0..40 {
+            let mut batch = client.begin_batch();
+            for _ in 0..4 {
+                batch.add_read_of_pages(&get("pages/500000"), MIB).unwrap();
+            }
+            let _ = batch.next_answer(go_on).unwrap().unwrap();
+        }
+        assert!(read_pages(&client, "pages/500000").is_in_pages());
+    })
+    .await;
+    server.until(|server| server.kept_bytes() == 0).await;
+}
+
+/// Threads that read at once find each other's messages on one socket.
+#[tokio::test(flavor = "multi_thread")]
+async fn threads_share_what_was_passed() {
+    let server = TestServer::start();
+    let client = server.connect().await;
+    let arena = server.state.arena.clone();
+    blocking(move || {
+        for _ in 0..30 {
+            // Passed anew in each round, and retired in between.
+            let _offered = arena.offer_pages().unwrap();
+            std::thread::scope(|scope| {
+                for thread in 0..6_usize {
+                    let client = &client;
+                    scope.spawn(move || {
+                        for read in 0..20 {
+                            let bytes = PAGE + 1000 * thread + read;
+                            let body = read_pages(client, &format!("pages/{bytes}"));
+                            assert!(body.to_vec() == pattern(bytes));
+                        }
+                    });
+                }
+            });
+        }
+    })
+    .await;
+    server.until(|server| server.kept_bytes() == 0).await;
+}
