@@ -3,6 +3,8 @@ becomes of them when somebody dies."""
 
 import os
 import random
+import subprocess
+import sys
 import tempfile
 
 import boto3
@@ -14,6 +16,18 @@ from small_cluster import SmallCluster
 import verbs3
 
 MIB = 1 << 20
+
+# Has two descriptors left.
+FEW_FILES = """
+import os, random, resource, verbs3
+reader = verbs3.connect({socket!r}, access_key={access_key!r}, secret_key={secret_key!r}, pages={pages})
+first_free = os.dup(0)
+os.close(first_free)
+resource.setrlimit(resource.RLIMIT_NOFILE, (first_free + 2, first_free + 2))
+for number in [*range(12), *range(12)]:
+    expected = random.Random(number).randbytes(1 << 20)
+    assert b"".join(reader.read_pages("pages", f"of-{{number}}")) == expected, number
+"""
 
 
 @pytest.fixture
@@ -54,6 +68,12 @@ def test_a_reader_without_pages_gets_copies(plain, gateway):
     assert gateway.metric("verbs3_lending_bytes_in_pages_total") == before
 
 
+def test_a_number_of_pages_that_cannot_be_is_refused(gateway):
+    for pages in (-1, 4097):
+        with pytest.raises(ValueError, match="pages is from 0 to 4096"):
+            verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, pages=pages)
+
+
 def test_a_child_reads_its_own(reader, plain):
     plain.put_object(Bucket=BUCKET, Key="pages-forked", Body=b"f" * MIB)
     kept = reader.read_pages(BUCKET, "pages-forked")
@@ -92,6 +112,10 @@ def test_views_stay_though_their_gateway_is_killed_and_the_worker_is_full():
         kept = {key: reader.read_pages("pages", key) for key in list(bodies)[:12]}
         in_pages = cluster.metrics_of("gateway")["verbs3_lending_page_loans"]
         assert in_pages > 2
+
+        # A process that can't take what it is passed: memory, its worker's pipe and the session's.
+        script = FEW_FILES.format(socket=cluster.socket, **asked)
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
         cluster.kill("gateway")
         cluster.start("gateway")

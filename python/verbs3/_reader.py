@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # A longer buffer is filled by several reads at once.
 PIECE_BYTES = 4 << 20
+# Most answers in pages of workers, by the protocol.
+PAGES_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def connect(
 
 def connect_as(asked: ConnectArguments) -> Reader:
     """Connects as `connect` was asked to."""
+    if not 0 <= asked.pages <= PAGES_MAX:
+        raise ValueError(f"pages is from 0 to {PAGES_MAX}, and not {asked.pages}")
     found = find_credentials(asked.access_key, asked.secret_key)
     device = _find_cuda_device(asked.pin_for)
     if device is not None:

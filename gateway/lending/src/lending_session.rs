@@ -59,9 +59,10 @@ pub(crate) async fn serve_client<G: LendingGuest>(
 ) {
     let LendingClient { guest, memory, layout } = client;
     let stream = Arc::new(stream);
-    let rings = SessionRings::new(memory, layout, stream.clone(), metrics.clone());
+    let guest = Arc::new(guest);
+    let rings = SessionRings::new(memory, layout, stream.clone(), metrics.clone(), guest.clone());
     let mut session = LendingSession {
-        guest: Arc::new(guest),
+        guest,
         rings,
         taker: SubmissionTaker::new(reads_in_flight_max),
         stream,
@@ -72,6 +73,8 @@ pub(crate) async fn serve_client<G: LendingGuest>(
         let _ = stop.cut.run_until_cancelled(session.await_requests()).await;
     }
     session.reads.shutdown().await;
+    // What is left after this is waited for by the lifeline alone.
+    let _ = session.rings.loans.collect_returned(session.rings.mapping());
     let farewell = match end {
         SessionEnd::HungUp => return,
         SessionEnd::Shutdown => BELL_SHUTDOWN,

@@ -3,6 +3,7 @@
 //! client is, what it may do and what the answer is, is its host's to say.
 #![deny(unsafe_code)]
 
+mod body_landing;
 mod head_list_landing;
 mod lending_handshake;
 mod lending_host;

@@ -40,6 +40,8 @@ pub(crate) struct PageLoans {
     stream: Arc<UnixStream>,
     layout: RingLayout,
     metrics: LendingMetrics,
+    /// The client counts as one for as long as it keeps something.
+    client: Arc<dyn Any + Send + Sync>,
     state: Mutex<LoanState>,
 }
 
@@ -63,8 +65,28 @@ struct PassedMemory {
 
 /// Pieces of one answer. They are not used again while this is there.
 struct PageLoan {
-    pieces: Vec<(Bytes, LoanPlace)>,
+    pieces: Vec<KeptPiece>,
     _shown: GaugeGuard,
+}
+
+struct KeptPiece {
+    /// Of the body, from its beginning.
+    at: u64,
+    bytes: Bytes,
+    /// What the client knows its memory by must not be retired before it is returned.
+    _memory: Arc<PageSource>,
+    _place: LoanPlace,
+}
+
+/// What becomes of a piece.
+pub(crate) enum PieceEnd {
+    /// The client reads it where it lies.
+    Kept,
+    /// It belongs into its place in the lent memory.
+    Copied,
+    /// There is no room for it. So what was kept before it is to be copied, too, each piece to its
+    /// place in the body: a part of an answer would keep more of the worker than it counts for.
+    AllCopied(Vec<(u64, Bytes)>),
 }
 
 impl PageLoans {
@@ -72,10 +94,11 @@ impl PageLoans {
         stream: Arc<UnixStream>,
         layout: RingLayout,
         metrics: LendingMetrics,
+        client: Arc<dyn Any + Send + Sync>,
     ) -> Arc<Self> {
         let free = (0..layout.page_loans()).rev().collect();
         let state = Mutex::new(LoanState { free, ..LoanState::default() });
-        Arc::new(Self { stream, layout, metrics, state })
+        Arc::new(Self { stream, layout, metrics, client, state })
     }
 
     /// Begins a loan, of up to so many segments. `None`: the client keeps as many as it may.
@@ -87,8 +110,15 @@ impl PageLoans {
         let number = self.state.lock().free.pop()?;
         let _shown = GaugeGuard::add_to(&self.metrics.page_loans, 1);
         let loan = PageLoan { pieces: Vec::new(), _shown };
-        let (loans, segments) = (self.clone(), Vec::new());
-        Some(OpenLoan { loans, take_place, number, loan: Some(loan), segments, segments_max: 0 })
+        Some(OpenLoan {
+            loans: self.clone(),
+            take_place,
+            number,
+            loan: Some(loan),
+            is_given_up: false,
+            segments: Vec::new(),
+            segments_max: 0,
+        })
     }
 
     /// Takes back what the client is done with.
@@ -122,18 +152,21 @@ impl PageLoans {
     }
 
     /// Makes sure that the client has the memory that a piece is in, and all lifelines that may keep
-    /// it. Returns the memory's number. `None`: it can't be told now.
-    fn pass_memory(&self, located: &LocatedPiece) -> Option<u32> {
+    /// it. Returns the one that was passed last, with its number: who knows that one has read all
+    /// messages before it. `None`: it can't be told now.
+    fn pass_memory(&self, located: &LocatedPiece) -> Option<(u32, Arc<PageSource>)> {
         let mut state = self.state.lock();
-        let mut number = None;
+        let mut last: Option<(u32, Arc<PageSource>)> = None;
         for memory in &located.sources {
             let source = match state.passed.get(&memory.source_number()) {
                 Some(passed) => passed.source,
                 None => self.pass_source(&mut state, memory).ok()?,
             };
-            number.get_or_insert(source);
+            if last.as_ref().is_none_or(|(last, _)| *last < source) {
+                last = Some((source, memory.clone()));
+            }
         }
-        number
+        last
     }
 
     fn pass_source(&self, state: &mut LoanState, memory: &Arc<PageSource>) -> io::Result<u32> {
@@ -191,7 +224,7 @@ impl Drop for PageLoans {
         if let Some(lifeline) = lifeline
             && !lent.is_empty()
         {
-            let left = LeftLoans { lent, is_over: false };
+            let left = LeftLoans { lent, _client: self.client.clone(), is_over: false };
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(left.await_client(lifeline))),
                 Err(_) => drop(left),
@@ -203,6 +236,7 @@ impl Drop for PageLoans {
 /// What a client has whose session is over.
 struct LeftLoans {
     lent: HashMap<u32, PageLoan>,
+    _client: Arc<dyn Any + Send + Sync>,
     is_over: bool,
 }
 
@@ -218,7 +252,9 @@ impl Drop for LeftLoans {
         if !self.is_over {
             // The client may still be reading, and nobody would notice its end, so the pages are
             // never used again by this process. It is ending, or it would still watch.
-            mem::forget(mem::take(&mut self.lent));
+            for loan in self.lent.drain().flat_map(|(_, loan)| loan.pieces) {
+                mem::forget(loan.bytes);
+            }
         }
     }
 }
@@ -229,6 +265,8 @@ pub(crate) struct OpenLoan<'a> {
     take_place: &'a (dyn Fn(u64) -> Option<LoanPlace> + Sync),
     number: u32,
     loan: Option<PageLoan>,
+    /// Its body is copied.
+    is_given_up: bool,
     segments: Vec<BodySegment>,
     segments_max: usize,
 }
@@ -239,28 +277,44 @@ impl OpenLoan<'_> {
         self.segments_max = usize::try_from(bytes / SEGMENT_BYTES as u64).unwrap_or(usize::MAX);
     }
 
-    /// Keeps a piece, if it is where its client may read it. `false`: it belongs into the body's place
-    /// in the lent memory, `at` bytes from its beginning.
-    pub(crate) fn keep_piece(&mut self, at: u64, piece: &Bytes) -> bool {
+    /// Keeps a piece that begins at byte `at` of the body, if it is where its client may read it.
+    pub(crate) fn keep_piece(&mut self, at: u64, piece: &Bytes) -> PieceEnd {
         let bytes = piece.len() as u64;
-        let kept = self.find_pages(piece);
-        let is_kept = kept.is_some();
         let in_place = BodySegment { source: LENT_SOURCE, offset: at, bytes };
-        self.add_segment(kept.unwrap_or(in_place));
-        is_kept
+        let located = match piece.len() < PIECE_BYTES_MIN || self.is_given_up {
+            true => None,
+            false => locate_piece(piece),
+        };
+        let Some(located) = located else {
+            self.add_segment(in_place);
+            return PieceEnd::Copied;
+        };
+        match self.find_room(at, piece, &located) {
+            Some(segment) => {
+                self.add_segment(segment);
+                PieceEnd::Kept
+            }
+            None => PieceEnd::AllCopied(self.give_up()),
+        }
     }
 
-    fn find_pages(&mut self, piece: &Bytes) -> Option<BodySegment> {
+    fn find_room(&mut self, at: u64, piece: &Bytes, located: &LocatedPiece) -> Option<BodySegment> {
         // One segment is left for what is copied behind it.
-        if piece.len() < PIECE_BYTES_MIN || self.segments.len() + 2 > self.segments_max {
+        if self.segments.len() + 2 > self.segments_max {
             return None;
         }
         let bytes = piece.len() as u64;
-        let located = locate_piece(piece)?;
-        let place = (self.take_place)(bytes)?;
-        let source = self.loans.pass_memory(&located)?;
-        self.loan.as_mut()?.pieces.push((piece.clone(), place));
+        let _place = (self.take_place)(bytes)?;
+        let (source, _memory) = self.loans.pass_memory(located)?;
+        let kept = KeptPiece { at, bytes: piece.clone(), _memory, _place };
+        self.loan.as_mut()?.pieces.push(kept);
         Some(BodySegment { source, offset: located.offset, bytes })
+    }
+
+    fn give_up(&mut self) -> Vec<(u64, Bytes)> {
+        self.is_given_up = true;
+        let kept = self.loan.as_mut().map(|loan| mem::take(&mut loan.pieces));
+        kept.unwrap_or_default().into_iter().map(|kept| (kept.at, kept.bytes)).collect()
     }
 
     fn add_segment(&mut self, segment: BodySegment) {

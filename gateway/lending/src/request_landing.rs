@@ -1,24 +1,21 @@
 //! Takes one request from its submission to its completion: copies it out, has the host answer it,
 //! and lands head and body. The completion is the last thing that is written.
 
-use std::time::Duration;
-
 use bytes::Buf as _;
 use http::{Method, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::BodyExt as _;
-use tokio::time::timeout;
-use tracing::{debug, error};
+use tracing::debug;
 use verbs3_lending_protocol::{
     AnswerHead, LentCompletion, LentOutcome, LentReadMethod, LentReadRequest, LentRequest,
     LentSubmission, LentWriteRequest, REQUEST_BYTES_MAX,
 };
-use verbs3_rdma::foreign_memory::{BodyPlace, PiecePosition};
 
+use crate::body_landing::{BodyLanding, BodyTarget};
 use crate::head_list_landing::land_head_list;
 use crate::lending_host::LendingGuest;
 use crate::lent_source::LentSource;
-use crate::page_loans::{LoanPlace, OpenLoan};
+use crate::page_loans::LoanPlace;
 use crate::session_rings::LentTicket;
 
 /// Answers one request.
@@ -97,15 +94,6 @@ fn copy_request(submission: &LentSubmission, ticket: &LentTicket) -> Option<Lent
     LentRequest::decode_request(&bytes.ok()?).ok()
 }
 
-/// Where a body may stay without a copy. Otherwise it is copied into its place in the lent memory.
-#[derive(Default)]
-struct BodyTarget<'a> {
-    /// It may be received in its place.
-    place: Option<&'a BodyPlace>,
-    /// The client reads it in pages of a worker.
-    pages: Option<OpenLoan<'a>>,
-}
-
 /// Writes head and body of an answer where the client has room for them. Pieces of the body that
 /// are where they may stay are not copied.
 async fn land_answer<B>(
@@ -118,7 +106,6 @@ async fn land_answer<B>(
 where
     B: Body<Data = bytes::Bytes> + Unpin,
 {
-    let BodyTarget { place, mut pages } = target;
     let (mut parts, mut body) = answer.into_parts();
     let has_body = *method != Method::HEAD && parts.status != StatusCode::NOT_MODIFIED;
     let stated = parts.headers.get(header::CONTENT_LENGTH);
@@ -142,15 +129,11 @@ where
         content_bytes: content_bytes.unwrap_or_default(),
         page_loan: None,
     };
-    let list_offset = submission.head_offset.saturating_add(head.len() as u64);
-    if let Some(pages) = &mut pages {
-        pages.bound_list(u64::from(submission.head_bytes_max) - head.len() as u64);
-    }
+    let mut landing = BodyLanding::begin_body(memory, submission, head.len() as u64, target);
     if content_bytes.is_some_and(|bytes| bytes > submission.body_bytes_max) {
         completion.outcome = LentOutcome::BodyTooLong;
         return Ok(completion);
     }
-    let (mut copied, mut kept) = (0, 0);
     while has_body && let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             debug!("a body that lands in lent memory is cut");
@@ -159,65 +142,25 @@ where
         let Ok(mut data) = frame.into_data() else { continue };
         while data.has_remaining() {
             let piece = data.split_to(data.len().min(COPY_BYTES_MAX));
-            let landed = completion.body_bytes;
-            let end = landed.checked_add(piece.len() as u64);
-            let Some(end) = end.filter(|&end| end <= submission.body_bytes_max) else {
+            let end = landing.landed_bytes().checked_add(piece.len() as u64);
+            if end.is_none_or(|end| end > submission.body_bytes_max) {
                 completion.outcome = LentOutcome::BodyTooLong;
-                completion.body_bytes = 0;
                 return Ok(completion);
-            };
-            let is_kept = pages.as_mut().is_some_and(|pages| pages.keep_piece(landed, &piece));
-            if is_kept {
-                kept += piece.len() as u64;
-            } else if !lies_in_place(place, landed, &piece)? {
-                if let Some(place) = place {
-                    // A landing that came to nothing may still be written to.
-                    let freed = timeout(PLACE_WAIT_MAX, place.await_free(landed..end)).await;
-                    freed.map_err(|_| LentOutcome::BodyCut)?;
-                }
-                let at = submission.body_offset.checked_add(landed).ok_or(LentOutcome::Failed)?;
-                memory.write_bytes(at, &piece).map_err(|_| LentOutcome::Failed)?;
-                copied += piece.len() as u64;
-                if data.has_remaining() {
-                    // Others have their turn on this thread.
-                    tokio::task::yield_now().await;
-                }
             }
-            if let Some(place) = place {
-                place.note_landed(end);
+            if landing.land_piece(&piece).await? && data.has_remaining() {
+                // Others have their turn on this thread.
+                tokio::task::yield_now().await;
             }
-            completion.body_bytes = end;
         }
     }
-    if content_bytes.is_some_and(|bytes| bytes != completion.body_bytes) {
+    if content_bytes.is_some_and(|bytes| bytes != landing.landed_bytes()) {
         return Err(LentOutcome::BodyCut);
     }
+    completion.body_bytes = landing.landed_bytes();
     completion.content_bytes = completion.body_bytes;
-    if let Some(pages) = pages {
-        let lent = pages.lend_pieces(memory, list_offset);
-        completion.page_loan = lent.map_err(|_| LentOutcome::Failed)?;
-    }
-    ticket.rings.metrics.bytes_in_pages.inc_by(kept);
-    ticket.rings.metrics.bytes_landed.inc_by(copied);
-    ticket.rings.metrics.bytes_placed.inc_by(completion.body_bytes - copied - kept);
+    completion.page_loan = landing.end_body(&ticket.rings.metrics)?;
     Ok(completion)
 }
-
-/// Returns whether a piece, which begins at byte `at` of the body, was received where it belongs.
-fn lies_in_place(place: Option<&BodyPlace>, at: u64, piece: &[u8]) -> Result<bool, LentOutcome> {
-    match place.map(|place| place.locate_piece(at, piece)) {
-        Some(PiecePosition::InPlace) => Ok(true),
-        Some(PiecePosition::Elsewhere) | None => Ok(false),
-        Some(PiecePosition::Astray) => {
-            error!(at, bytes = piece.len(), "a piece was received in the wrong place");
-            Err(LentOutcome::Failed)
-        }
-    }
-}
-
-/// Longest wait for a landing that came to nothing. Its call is cancelled by then, and its connection
-/// cut. The client then tries again elsewhere.
-const PLACE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Most bytes that are copied at once: some 100 µs of a core.
 const COPY_BYTES_MAX: usize = 1 << 20;

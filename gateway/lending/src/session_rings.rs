@@ -1,6 +1,7 @@
 //! Owns the gateway's side of the rings. Cursors of its own count; the client's are compared with
 //! them and never believed. An entry is copied out once, before anything of it is read.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -79,8 +80,9 @@ impl SessionRings {
         layout: RingLayout,
         stream: Arc<UnixStream>,
         metrics: LendingMetrics,
+        client: Arc<dyn Any + Send + Sync>,
     ) -> Arc<Self> {
-        let loans = PageLoans::new(stream.clone(), layout, metrics.clone());
+        let loans = PageLoans::new(stream.clone(), layout, metrics.clone(), client);
         Arc::new(Self {
             memory,
             metrics,

@@ -4,6 +4,7 @@
 use std::io;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 pub struct LendingClient {
     options: LendingClientOptions,
     seat: ArcSwap<ProcessSeat>,
+    /// Memory that a gateway passed could not be mapped: nobody asks for pages any more.
+    refuses_pages: Arc<AtomicBool>,
 }
 
 /// The connection of one process. A lock that another thread held at a fork is never seen again: the
@@ -52,10 +55,11 @@ impl ProcessSeat {
 impl LendingClient {
     /// Connects to the gateway now, so that a wrong path or key is found here.
     pub fn connect(options: LendingClientOptions) -> Result<Arc<Self>, ClientLendingError> {
-        let connection = Arc::new(LentConnection::connect(&options)?);
+        let refuses_pages = Arc::new(AtomicBool::new(false));
+        let connection = Arc::new(LentConnection::connect(&options, refuses_pages.clone())?);
         let seat = ProcessSeat::new();
         *seat.connection.lock() = Some(connection);
-        Ok(Arc::new(Self { options, seat: ArcSwap::new(seat) }))
+        Ok(Arc::new(Self { options, seat: ArcSwap::new(seat), refuses_pages }))
     }
 
     /// Returns what the client was made with.
@@ -115,11 +119,12 @@ impl LendingClient {
                 source,
             });
         }
-        let made = LentConnection::connect(&self.options).map(Arc::new).inspect_err(|failed| {
+        let made = LentConnection::connect(&self.options, self.refuses_pages.clone());
+        let made = Arc::new(made.inspect_err(|failed| {
             if matches!(failed, ClientLendingError::Unavailable { .. }) {
                 *seat.failed_at.lock() = Some(Instant::now());
             }
-        })?;
+        })?);
         *connection = Some(made.clone());
         Ok(made)
     }

@@ -2,6 +2,7 @@
 //! and used for nothing else before. So are the pages of a worker that it lies in.
 
 use std::fmt;
+use std::iter;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +11,7 @@ use verbs3_lending_protocol::AnswerHead;
 
 use crate::client_options::ClientLendingError;
 use crate::lent_connection::{LandedPages, LentConnection};
-use crate::memory_space::split_landing;
+use crate::memory_space::{SplitLanding, split_landing};
 
 /// An answer: status, headers, body.
 #[derive(Debug)]
@@ -22,7 +23,10 @@ pub struct LentAnswer {
 /// The bytes of an answer, in the memory that they landed in. A forked child does not have them.
 pub struct LentBody {
     connection: Arc<LentConnection>,
-    range: Range<u64>,
+    /// Its place in the lent memory, from the first byte on.
+    start: u64,
+    /// The parts of it that are used.
+    kept: Vec<Range<u64>>,
     bytes: u64,
     pages: Option<LandedPages>,
     /// All bytes in one piece, once somebody has wanted a body of several segments so.
@@ -38,22 +42,20 @@ impl LentBody {
         bytes: u64,
         pages: Option<LandedPages>,
     ) -> Self {
-        let in_place = match &pages {
-            None => bytes.min(range.end - range.start),
+        let start = range.start;
+        let (bytes, used): (u64, Vec<_>) = match &pages {
+            None => {
+                let bytes = bytes.min(range.end - range.start);
+                (bytes, iter::once(0..bytes.max(1)).collect())
+            }
             Some(pages) => {
                 let own = pages.segments.iter().filter(|segment| segment.source.is_none());
-                own.map(|segment| segment.offset + segment.bytes).max().unwrap_or(0)
+                (bytes, own.map(|own| own.offset..own.offset + own.bytes).collect())
             }
         };
-        let bytes = if pages.is_some() { bytes } else { in_place };
-        let (kept, rest) = match &pages {
-            Some(_) if in_place == 0 => (range.start..range.start, range),
-            _ => split_landing(range, in_place),
-        };
-        if !rest.is_empty() {
-            connection.return_range(rest);
-        }
-        Self { connection, range: kept, bytes, pages, gathered: OnceLock::new() }
+        let SplitLanding { kept, rest } = split_landing(range, &used);
+        rest.into_iter().for_each(|rest| connection.return_range(rest));
+        Self { connection, start, kept, bytes, pages, gathered: OnceLock::new() }
     }
 
     /// Returns the number of bytes.
@@ -80,13 +82,13 @@ impl LentBody {
         self.check_process()?;
         let memory = self.connection.lent_memory();
         let Some(pages) = &self.pages else {
-            let address = memory.locate_range(self.range.start, self.bytes)?;
+            let address = memory.locate_range(self.start, self.bytes)?;
             return Ok(vec![(address, self.body_bytes())]);
         };
         let segments = pages.segments.iter().map(|segment| {
             let address = match &segment.source {
                 Some(source) => source.pages.locate_range(segment.offset, segment.bytes)?,
-                None => memory.locate_range(self.range.start + segment.offset, segment.bytes)?,
+                None => memory.locate_range(self.start + segment.offset, segment.bytes)?,
             };
             Ok((address, segment.bytes as usize))
         });
@@ -104,7 +106,7 @@ impl LentBody {
         assert_eq!(target.len(), self.body_bytes(), "a body is copied whole");
         let memory = self.connection.lent_memory();
         let Some(pages) = &self.pages else {
-            return Ok(memory.copy_bytes(self.range.start, target)?);
+            return Ok(memory.copy_bytes(self.start, target)?);
         };
         let mut rest = target;
         for segment in &pages.segments {
@@ -112,7 +114,7 @@ impl LentBody {
             rest = behind;
             match &segment.source {
                 Some(source) => source.pages.copy_bytes(segment.offset, part)?,
-                None => memory.copy_bytes(self.range.start + segment.offset, part)?,
+                None => memory.copy_bytes(self.start + segment.offset, part)?,
             }
         }
         Ok(())
@@ -139,8 +141,8 @@ impl Drop for LentBody {
         if let Some(pages) = self.pages.take() {
             self.connection.return_pages(pages.loan);
         }
-        if !self.range.is_empty() {
-            self.connection.return_range(self.range.clone());
+        for kept in self.kept.drain(..) {
+            self.connection.return_range(kept);
         }
         self.connection.leave_alone();
     }

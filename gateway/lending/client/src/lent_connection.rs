@@ -14,10 +14,11 @@ use std::net::Shutdown;
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::net::SendFlags;
+use rustix::net::{RecvFlags, SendFlags};
 use verbs3_lending_protocol::{
     BELL_LOOK, ENTRY_BYTES, LentCompletion, LentMapping, LentSubmission, OutsideMemory,
     REQUEST_BYTES_MAX, RingLayout,
@@ -54,6 +55,8 @@ pub(crate) struct LentConnection {
     changed: Condvar,
     /// Length of the memory that ranges are taken from.
     space_bytes: u64,
+    /// This process can't map what the gateway passes, so it asks for copies.
+    refuses_pages: Arc<AtomicBool>,
 }
 
 struct ConnectionReads {
@@ -108,7 +111,10 @@ pub(crate) enum SubmitOutcome {
 
 impl LentConnection {
     /// Connects, proves who this is, and lends memory.
-    pub(crate) fn connect(options: &LendingClientOptions) -> Result<Self, ClientLendingError> {
+    pub(crate) fn connect(
+        options: &LendingClientOptions,
+        refuses_pages: Arc<AtomicBool>,
+    ) -> Result<Self, ClientLendingError> {
         let LentSession { memory, layout, stream } = lend_memory(options)?;
         let bytes = memory.mapped_bytes();
         let pin = pin_memory(options, &memory)?;
@@ -140,6 +146,7 @@ impl LentConnection {
             state: Mutex::new(state),
             changed: Condvar::new(),
             space_bytes,
+            refuses_pages,
         })
     }
 
@@ -196,6 +203,7 @@ impl LentConnection {
         };
         let source = range.start..range.start;
         let landing = range.clone();
+        let takes_pages = takes_pages && !self.refuses_pages.load(Ordering::Relaxed);
         let places = RequestPlaces { range, source, landing, takes_pages };
         self.submit_request(&mut state, slot, request, places).map(SubmitOutcome::Submitted)
     }
@@ -354,15 +362,12 @@ impl LentConnection {
         let completed = self.memory.load_cursor(self.layout.completed_cursor())?;
         if completed == state.consumed || state.passed.is_awaited {
             state.is_watched = true;
-            let heard = MutexGuard::unlocked(state, || receive_bytes(&self.stream));
+            let heard =
+                MutexGuard::unlocked(state, || receive_bytes(&self.stream, RecvFlags::empty()));
             state.is_watched = false;
             match heard {
                 Ok(received) if received.length == 0 => state.is_ended = true,
-                Ok(received) => {
-                    if state.passed.take_received(received).is_err() {
-                        self.end_connection(state);
-                    }
-                }
+                Ok(received) => self.take_received(state, received),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock
                     | io::ErrorKind::TimedOut
@@ -386,7 +391,6 @@ impl LentConnection {
         if completed == state.consumed {
             return Ok(());
         }
-        state.heard_at = Instant::now();
         while state.consumed != completed {
             let mut entry = [0; ENTRY_BYTES as usize];
             let place = self.layout.completion_offset(state.consumed);
@@ -398,6 +402,7 @@ impl LentConnection {
                 FoundPages::All(pages) => Some(pages),
             };
             state.consumed = state.consumed.wrapping_add(1);
+            state.heard_at = Instant::now();
             let Some(read) = state.under_way.get_mut(&completion.token) else { continue };
             if read.landed.is_some() {
                 continue;

@@ -74,16 +74,44 @@ impl MemorySpace {
     }
 }
 
-/// Splits the range that a body has landed in into the pages that it takes and the others.
-pub(crate) fn split_landing(range: Range<u64>, bytes: u64) -> (Range<u64>, Range<u64>) {
-    let taken = bytes.max(1).next_multiple_of(PAGE_BYTES);
-    let middle = range.start.saturating_add(taken).min(range.end);
-    (range.start..middle, middle..range.end)
+/// A range, in parts that are whole pages, in their order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SplitLanding {
+    pub(crate) kept: Vec<Range<u64>>,
+    pub(crate) rest: Vec<Range<u64>>,
+}
+
+/// Splits the range that a body has landed in into the pages that it uses and the others. `used` is
+/// in the body's order, by its bytes.
+pub(crate) fn split_landing(range: Range<u64>, used: &[Range<u64>]) -> SplitLanding {
+    let mut split = SplitLanding { kept: Vec::new(), rest: Vec::new() };
+    let mut done = range.start;
+    for used in used.iter().filter(|used| !used.is_empty()) {
+        let start = range.start.saturating_add(used.start / PAGE_BYTES * PAGE_BYTES).max(done);
+        let end = range.start.saturating_add(used.end.next_multiple_of(PAGE_BYTES)).min(range.end);
+        if start >= end {
+            continue;
+        }
+        if start > done {
+            split.rest.push(done..start);
+        }
+        match split.kept.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => split.kept.push(start..end),
+        }
+        done = end;
+    }
+    if done < range.end {
+        split.rest.push(done..range.end);
+    }
+    split
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::slice::from_ref;
+
     use super::*;
 
     #[test]
@@ -111,18 +139,33 @@ mod tests {
 
     #[test]
     fn a_landed_body_keeps_its_own_pages_alone() {
-        let landing = 2 * PAGE_BYTES..10 * PAGE_BYTES;
-        for (bytes, pages) in [
-            (0, 1),
-            (1, 1),
-            (PAGE_BYTES, 1),
-            (PAGE_BYTES + 1, 2),
-            (8 * PAGE_BYTES, 8),
-            (9 * PAGE_BYTES, 8),
-        ] {
-            let (kept, rest) = split_landing(landing.clone(), bytes);
-            assert_eq!(kept, landing.start..landing.start + pages * PAGE_BYTES);
-            assert_eq!(rest, kept.end..landing.end);
+        let pages = |from: u64, to: u64| from * PAGE_BYTES..to * PAGE_BYTES;
+        let landing = pages(2, 10);
+        for (bytes, count) in
+            [(1, 1), (PAGE_BYTES, 1), (PAGE_BYTES + 1, 2), (8 * PAGE_BYTES, 8), (9 * PAGE_BYTES, 8)]
+        {
+            let SplitLanding { kept, rest } = split_landing(landing.clone(), from_ref(&(0..bytes)));
+            assert_eq!(kept, [pages(2, 2 + count)]);
+            assert_eq!(rest, Vec::from_iter((count < 8).then(|| pages(2 + count, 10))));
         }
+    }
+
+    #[test]
+    fn what_lies_elsewhere_takes_no_room() {
+        let pages = |from: u64, to: u64| from * PAGE_BYTES..to * PAGE_BYTES;
+        let landing = pages(2, 10);
+        assert_eq!(
+            split_landing(landing.clone(), &[]),
+            SplitLanding { kept: vec![], rest: vec![landing.clone()] }
+        );
+        let tail = 5 * PAGE_BYTES + 10..5 * PAGE_BYTES + 15;
+        let split = split_landing(landing.clone(), from_ref(&tail));
+        assert_eq!(split.kept, [pages(7, 8)]);
+        assert_eq!(split.rest, [pages(2, 7), pages(8, 10)]);
+        // Two that share a page, and one behind them.
+        let used = [10..20, 30..PAGE_BYTES + 1, 3 * PAGE_BYTES..3 * PAGE_BYTES + 1];
+        let split = split_landing(landing, &used);
+        assert_eq!(split.kept, [pages(2, 4), pages(5, 6)]);
+        assert_eq!(split.rest, [pages(4, 5), pages(6, 10)]);
     }
 }

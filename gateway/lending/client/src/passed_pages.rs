@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use verbs3_lending_protocol::{
     BodySegment, GatewayMessage, GatewayMessages, LENT_SOURCE, PAGE_DESCRIPTORS_MAX, PageMapping,
     PassedSource, SEGMENT_BYTES,
@@ -16,6 +16,10 @@ use verbs3_lending_protocol::{
 
 /// Bytes of the socket that are read at once.
 const SOCKET_BYTES: usize = 64;
+/// Most descriptors whose message is not all there, and most memories: an honest gateway has one for
+/// each of its connections to workers of its host.
+const DESCRIPTORS_MAX: usize = 16;
+const SOURCES_MAX: usize = 1024;
 
 /// Memory whose pages answers lie in.
 #[derive(Debug)]
@@ -31,6 +35,9 @@ pub(crate) struct PassedPages {
     messages: GatewayMessages,
     descriptors: VecDeque<OwnedFd>,
     sources: HashMap<u32, Arc<PageSource>>,
+    /// The number of the one that was passed last. Numbers grow: whoever knows one has read the
+    /// messages of all before it.
+    last_source: u32,
     /// The gateway keeps what it has lent until this is closed.
     session_lifeline: Option<OwnedFd>,
     /// An answer lies in memory whose message nobody has read yet.
@@ -51,28 +58,36 @@ pub(crate) struct ReceivedBytes {
     bytes: [u8; SOCKET_BYTES],
     pub(crate) length: usize,
     descriptors: Vec<OwnedFd>,
+    is_cut: bool,
 }
 
 /// Reads the socket, with the descriptors that come along.
-pub(crate) fn receive_bytes(stream: &UnixStream) -> io::Result<ReceivedBytes> {
+pub(crate) fn receive_bytes(stream: &UnixStream, flags: RecvFlags) -> io::Result<ReceivedBytes> {
     let mut bytes = [0; SOCKET_BYTES];
     let mut descriptors = Vec::new();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PAGE_DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let slices = &mut [IoSliceMut::new(&mut bytes)];
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let length = rustix::net::recvmsg(stream, slices, &mut control, flags)?.bytes;
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let received = rustix::net::recvmsg(stream, slices, &mut control, flags)?;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(passed) = message {
             descriptors.extend(passed);
         }
     }
-    Ok(ReceivedBytes { bytes, length, descriptors })
+    // No descriptor was left for all of them, or the gateway passes more than it may.
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+    Ok(ReceivedBytes { bytes, length: received.bytes, descriptors, is_cut })
 }
 
 impl PassedPages {
-    /// Takes what has come. Fails where the gateway has not passed what it says.
+    /// Takes what has come. Fails where the gateway has not passed what it says, or what this process
+    /// has no room for.
     pub(crate) fn take_received(&mut self, received: ReceivedBytes) -> io::Result<()> {
+        let held = self.descriptors.len() + received.descriptors.len();
+        if received.is_cut || held > DESCRIPTORS_MAX || self.sources.len() > SOURCES_MAX {
+            return Err(io::Error::other("descriptors did not arrive, or too many of them did"));
+        }
         self.messages.take_bytes(&received.bytes[..received.length]);
         self.descriptors.extend(received.descriptors);
         while let Some(message) = self.messages.next_message() {
@@ -95,6 +110,10 @@ impl PassedPages {
         if passed.has_session_lifeline {
             self.session_lifeline = next();
         }
+        if passed.source <= self.last_source {
+            return Err(io::Error::other("the gateway has passed memories out of their order"));
+        }
+        self.last_source = passed.source;
         let identity = PageMapping::identity_of(&memory)?;
         let known = self.sources.values().find(|other| other.pages.file_identity() == identity);
         let pages = match known {
@@ -125,12 +144,18 @@ impl PassedPages {
                     None
                 }
                 source => {
-                    let Some(source) = self.sources.get(&source) else {
+                    if source <= self.last_source && self.session_lifeline.is_none() {
+                        return Err(malformed());
+                    }
+                    let Some(known) = self.sources.get(&source) else {
+                        if source <= self.last_source {
+                            return Err(malformed());
+                        }
                         self.is_awaited = true;
                         return Ok(None);
                     };
-                    source.pages.locate_range(offset, bytes).map_err(|_| malformed())?;
-                    Some(source.clone())
+                    known.pages.locate_range(offset, bytes).map_err(|_| malformed())?;
+                    Some(known.clone())
                 }
             };
             sum = sum.saturating_add(bytes);

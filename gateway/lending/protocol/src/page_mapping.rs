@@ -7,10 +7,13 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::lent_mapping::OutsideMemory;
+
+/// `f_type` of tmpfs, which memfds belong to (`linux/magic.h`).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// Memory of a worker, mapped to be read in the process that mapped it. Its children don't have it.
 #[derive(Debug)]
@@ -34,6 +37,10 @@ impl PageMapping {
         // A descriptor of anything else has no seals.
         if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
             return Err(refused("the memory is not sealed against shrinking"));
+        }
+        // A hole in huge pages of hugetlbfs, which has seals as well, is a SIGBUS when none is free.
+        if fstatfs(file)?.f_type as i64 != TMPFS_MAGIC {
+            return Err(refused("the memory is no memfd of ordinary pages"));
         }
         let identity = Self::identity_of(file)?;
         let bytes = usize::try_from(fstat(file)?.st_size).unwrap_or(0);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use verbs3_lending_client::LentBody;
 
+use super::writes::{put, write};
 use super::*;
 
 const PAGE: usize = 256 << 10;
@@ -123,17 +124,22 @@ async fn beyond_the_bound_of_all_clients_bytes_are_copied() {
     server.state.pages.store(200_000, Ordering::SeqCst);
     let _offered = server.state.arena.offer_pages().unwrap();
     let client = server.connect().await;
+    let server_state = server.state.clone();
     blocking(move || {
         let first = read_pages(&client, "pages/150000");
         let second = read_pages(&client, "pages/150000");
         assert!(first.is_in_pages() && !second.is_in_pages());
         assert!(first.to_vec() == second.to_vec());
-        // One piece has a place, and the one before it has none.
+        // A body for which there is not enough is copied whole, also what was kept already.
         drop(first);
-        let both = read_pages(&client, "pages/400000");
-        assert_eq!(both.body_segments().unwrap().len(), 2, "262,144 bytes have none");
-        assert!(both.is_in_pages());
-        assert!(both.to_vec() == pattern(400_000));
+        for bytes in [400_000, 3 * PAGE] {
+            let body = read_pages(&client, &format!("pages/{bytes}"));
+            assert!(!body.is_in_pages() && body.to_vec() == pattern(bytes));
+        }
+        server_state.pages.fetch_add(100_000, Ordering::SeqCst);
+        let body = read_pages(&client, "pages/400000");
+        assert!(!body.is_in_pages() && body.to_vec() == pattern(400_000));
+        assert!(read_pages(&client, "pages/262144").is_in_pages());
     })
     .await;
 }
@@ -180,6 +186,59 @@ async fn threads_share_what_was_passed() {
                 }
             });
         }
+    })
+    .await;
+    server.until(|server| server.kept_bytes() == 0).await;
+}
+
+/// A worker has several connections, whose memory is one. What is known of the last of them is known
+/// of all.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_are_read_however_reads_and_writes_follow_each_other() {
+    let server = TestServer::start();
+    let _first = server.state.arena.offer_pages().unwrap();
+    for round in 0..20 {
+        let _other = server.state.arena.offer_pages().unwrap();
+        let client = server.connect().await;
+        blocking(move || {
+            // The read that is given up may leave the message about its memory in the socket.
+            let mut batch = client.begin_batch();
+            batch.add_read(&get("bytes/1"), 4096).unwrap();
+            batch.add_read_of_pages(&get("pages/500000"), MIB).unwrap();
+            batch.next_answer(go_on).unwrap().unwrap();
+            drop(batch);
+            if round % 2 == 0 {
+                assert_eq!(write(&client, &put("between"), b"bytes", go_on).unwrap(), 200);
+            }
+            let body = read_pages(&client, "pages/500000");
+            assert!(body.is_in_pages() && body.to_vec() == pattern(500_000));
+        })
+        .await;
+    }
+    server.until(|server| server.kept_bytes() == 0).await;
+}
+
+/// The memory that an answer is named by stays known until the answer is returned.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_retired_behind_the_last_answer_in_it() {
+    let server = TestServer::start();
+    let client = server.connect().await;
+    let _first = server.state.arena.offer_pages().unwrap();
+    let arena = server.state.arena.clone();
+    let reader = client.clone();
+    let kept = blocking(move || {
+        let _last = arena.offer_pages().unwrap();
+        read_pages(&reader, "pages/500000")
+    })
+    .await;
+    // Long enough for the gateway to retire what is gone.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    blocking(move || {
+        for _ in 0..3 {
+            let body = read_pages(&client, "pages/500000");
+            assert!(body.is_in_pages() && body.to_vec() == pattern(500_000));
+        }
+        assert!(kept.to_vec() == pattern(500_000));
     })
     .await;
     server.until(|server| server.kept_bytes() == 0).await;

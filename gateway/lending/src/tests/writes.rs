@@ -6,7 +6,7 @@ use verbs3_lending_protocol::{LentOutcome, LentPart};
 use super::raw_client::RawMemory;
 use super::*;
 
-fn put(key: &str) -> LentWriteRequest {
+pub(super) fn put(key: &str) -> LentWriteRequest {
     LentWriteRequest {
         bucket: "train".to_owned(),
         key: key.to_owned(),
@@ -15,7 +15,7 @@ fn put(key: &str) -> LentWriteRequest {
     }
 }
 
-fn write(
+pub(super) fn write(
     client: &Arc<LendingClient>,
     request: &LentWriteRequest,
     body: &[u8],

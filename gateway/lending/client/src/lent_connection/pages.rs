@@ -2,12 +2,13 @@
 //! gateway when they are not used any more.
 
 use std::io;
+use std::sync::atomic::Ordering;
 
 use verbs3_lending_protocol::{LentCompletion, SEGMENT_BYTES};
 
 use super::{ConnectionReads, HEAD_BYTES_MAX, LentConnection, ReadUnderWay};
 use crate::client_options::ClientLendingError;
-use crate::passed_pages::LandedSegment;
+use crate::passed_pages::{LandedSegment, ReceivedBytes};
 
 /// The parts of a body of which some lie in pages of a worker.
 #[derive(Debug)]
@@ -51,9 +52,19 @@ impl LentConnection {
             Ok(Some(segments)) => Ok(FoundPages::All(LandedPages { loan: entry.loan, segments })),
             Ok(None) => Ok(FoundPages::Missing),
             Err(_) => {
+                self.refuses_pages.store(true, Ordering::Relaxed);
                 self.end_connection(state);
                 Err(ClientLendingError::Disconnected)
             }
+        }
+    }
+
+    /// Takes what has come over the socket. What can't be taken ends the connection; reads are made
+    /// anew by the next one, and are copied from then on.
+    pub(super) fn take_received(&self, state: &mut ConnectionReads, received: ReceivedBytes) {
+        if state.passed.take_received(received).is_err() {
+            self.refuses_pages.store(true, Ordering::Relaxed);
+            self.end_connection(state);
         }
     }
 

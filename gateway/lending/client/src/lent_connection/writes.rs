@@ -1,14 +1,15 @@
 //! What a write asks of its connection: a range, a submission, and the end of one that is given up.
 
+use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use verbs3_lending_protocol::LentWriteRequest;
 
 use super::LentConnection;
 use crate::client_options::ClientLendingError;
 use crate::memory_space::{RequestPlaces, TakenRange};
+use crate::passed_pages::receive_bytes;
 
 /// What a connection knows of its gateway. One that is older than writes says of each what it says
 /// of bytes that are no request at all.
@@ -80,14 +81,17 @@ impl LentConnection {
         let mut state = self.state.lock();
         if !state.is_watched && !state.is_ended {
             // A bell that is taken here is nobody's: who comes to wait looks at the rings first.
-            let mut bells = [0; 64];
             let heard = loop {
-                match rustix::net::recv(&self.stream, &mut bells, RecvFlags::DONTWAIT) {
-                    Ok((count, _)) if count > 0 => {}
+                match receive_bytes(&self.stream, RecvFlags::DONTWAIT) {
+                    Ok(received) if received.length > 0 => self.take_received(&mut state, received),
                     heard => break heard,
                 }
+                if state.is_ended {
+                    return true;
+                }
             };
-            state.is_ended = !matches!(heard, Err(Errno::AGAIN | Errno::INTR));
+            let waits = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted];
+            state.is_ended = !heard.is_err_and(|error| waits.contains(&error.kind()));
         }
         state.is_ended
     }
