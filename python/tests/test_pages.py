@@ -17,13 +17,13 @@ import verbs3
 
 MIB = 1 << 20
 
-# Has two descriptors left.
+# Has {left} descriptors left.
 FEW_FILES = """
 import os, random, resource, verbs3
 reader = verbs3.connect({socket!r}, access_key={access_key!r}, secret_key={secret_key!r}, pages={pages})
 first_free = os.dup(0)
 os.close(first_free)
-resource.setrlimit(resource.RLIMIT_NOFILE, (first_free + 2, first_free + 2))
+resource.setrlimit(resource.RLIMIT_NOFILE, (first_free + {left}, first_free + {left}))
 for number in [*range(12), *range(12)]:
     expected = random.Random(number).randbytes(1 << 20)
     assert b"".join(reader.read_pages("pages", f"of-{{number}}")) == expected, number
@@ -114,8 +114,9 @@ def test_views_stay_though_their_gateway_is_killed_and_the_worker_is_full():
         assert in_pages > 2
 
         # A process that can't take what it is passed: memory, its worker's pipe and the session's.
-        script = FEW_FILES.format(socket=cluster.socket, **asked)
-        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+        for left in (0, 1, 2):
+            script = FEW_FILES.format(socket=cluster.socket, left=left, **asked)
+            subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
         cluster.kill("gateway")
         cluster.start("gateway")

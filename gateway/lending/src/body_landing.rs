@@ -38,16 +38,18 @@ pub(crate) struct BodyLanding<'a> {
 }
 
 impl<'a> BodyLanding<'a> {
-    /// Begins behind a head of so many bytes.
+    /// Begins behind a head of so many bytes. A body whose length is not known leaves nothing in
+    /// pages.
     pub(crate) fn begin_body(
         memory: &'a LentMapping,
         submission: &LentSubmission,
         head_bytes: u64,
+        content_bytes: Option<u64>,
         mut target: BodyTarget<'a>,
     ) -> Self {
         let list_bytes = u64::from(submission.head_bytes_max).saturating_sub(head_bytes);
-        if let Some(pages) = &mut target.pages {
-            pages.bound_list(list_bytes);
+        if let (Some(pages), Some(bytes)) = (&mut target.pages, content_bytes) {
+            pages.announce_body(bytes, list_bytes);
         }
         Self {
             memory,
@@ -82,6 +84,8 @@ impl<'a> BodyLanding<'a> {
             PieceEnd::AllCopied(before) => {
                 for (at, piece) in before {
                     self.copy_piece(at, &piece).await?;
+                    // Others have their turn on this thread.
+                    tokio::task::yield_now().await;
                 }
                 self.kept = 0;
                 self.place_piece(at, piece).await?

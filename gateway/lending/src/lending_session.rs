@@ -75,6 +75,7 @@ pub(crate) async fn serve_client<G: LendingGuest>(
     session.reads.shutdown().await;
     // What is left after this is waited for by the lifeline alone.
     let _ = session.rings.loans.collect_returned(session.rings.mapping());
+    session.rings.loans.leave_client();
     let farewell = match end {
         SessionEnd::HungUp => return,
         SessionEnd::Shutdown => BELL_SHUTDOWN,
@@ -96,6 +97,8 @@ impl<G: LendingGuest> LendingSession<G> {
         let mut look = interval_at(Instant::now() + WELCOME_EVERY, WELCOME_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let loans = &self.rings.loans;
+            loans.collect_returned(self.rings.mapping()).map_err(BrokenRings::from)?;
             let is_saturated = self.begin_reads()?;
             if !is_saturated {
                 self.rings.mark_sleeping(true)?;
@@ -141,8 +144,6 @@ impl<G: LendingGuest> LendingSession<G> {
         while let Some(ended) = self.reads.try_join_next() {
             note_read_end(ended);
         }
-        let loans = &self.rings.loans;
-        loans.collect_returned(self.rings.mapping()).map_err(BrokenRings::from)?;
         let taken = self.taker.take_submissions(&self.rings)?;
         if taken.is_saturated {
             self.rings.metrics.reads_saturated.inc();

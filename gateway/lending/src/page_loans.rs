@@ -61,11 +61,16 @@ struct PassedMemory {
     /// What segments call it.
     source: u32,
     memory: Weak<PageSource>,
+    /// Held by each answer that is named by it: it is retired behind the last of them. They don't
+    /// hold the memory: its connection may end while others bring more.
+    name: Arc<()>,
 }
 
 /// Pieces of one answer. They are not used again while this is there.
 struct PageLoan {
     pieces: Vec<KeptPiece>,
+    /// For all of the body, once some of it is kept.
+    place: Option<LoanPlace>,
     _shown: GaugeGuard,
 }
 
@@ -73,9 +78,7 @@ struct KeptPiece {
     /// Of the body, from its beginning.
     at: u64,
     bytes: Bytes,
-    /// What the client knows its memory by must not be retired before it is returned.
-    _memory: Arc<PageSource>,
-    _place: LoanPlace,
+    _name: Arc<()>,
 }
 
 /// What becomes of a piece.
@@ -109,13 +112,14 @@ impl PageLoans {
     ) -> Option<OpenLoan<'a>> {
         let number = self.state.lock().free.pop()?;
         let _shown = GaugeGuard::add_to(&self.metrics.page_loans, 1);
-        let loan = PageLoan { pieces: Vec::new(), _shown };
+        let loan = PageLoan { pieces: Vec::new(), place: None, _shown };
         Some(OpenLoan {
             loans: self.clone(),
             take_place,
             number,
             loan: Some(loan),
-            is_given_up: false,
+            is_given_up: true,
+            body_bytes: 0,
             segments: Vec::new(),
             segments_max: 0,
         })
@@ -147,29 +151,27 @@ impl PageLoans {
         state.passed.retain(|_, passed| {
             let message = GatewayMessage::encode_retired(passed.source);
             // Without room in the socket: the next time.
-            passed.memory.strong_count() > 0 || self.send_message(&message, &[]).is_err()
+            let is_used = passed.memory.strong_count() > 0 || Arc::strong_count(&passed.name) > 1;
+            is_used || self.send_message(&message, &[]).is_err()
         });
     }
 
     /// Makes sure that the client has the memory that a piece is in, and all lifelines that may keep
     /// it. Returns the one that was passed last, with its number: who knows that one has read all
     /// messages before it. `None`: it can't be told now.
-    fn pass_memory(&self, located: &LocatedPiece) -> Option<(u32, Arc<PageSource>)> {
+    fn pass_memory(&self, located: &LocatedPiece) -> Option<(u32, Arc<()>)> {
         let mut state = self.state.lock();
-        let mut last: Option<(u32, Arc<PageSource>)> = None;
         for memory in &located.sources {
-            let source = match state.passed.get(&memory.source_number()) {
-                Some(passed) => passed.source,
-                None => self.pass_source(&mut state, memory).ok()?,
-            };
-            if last.as_ref().is_none_or(|(last, _)| *last < source) {
-                last = Some((source, memory.clone()));
+            if !state.passed.contains_key(&memory.source_number()) {
+                self.pass_source(&mut state, memory).ok()?;
             }
         }
-        last
+        let numbers = located.sources.iter().map(|memory| memory.source_number());
+        let passed = numbers.filter_map(|number| state.passed.get(&number));
+        passed.max_by_key(|passed| passed.source).map(|last| (last.source, last.name.clone()))
     }
 
-    fn pass_source(&self, state: &mut LoanState, memory: &Arc<PageSource>) -> io::Result<u32> {
+    fn pass_source(&self, state: &mut LoanState, memory: &Arc<PageSource>) -> io::Result<()> {
         let source = state.passed_count.checked_add(1).ok_or(io::ErrorKind::OutOfMemory)?;
         let made = match state.lifeline {
             Some(_) => None,
@@ -188,9 +190,25 @@ impl PageLoans {
         if let Some((ours, _)) = made {
             state.lifeline = Some(ours);
         }
-        let passed = PassedMemory { source, memory: Arc::downgrade(memory) };
+        let name = Arc::new(());
+        let passed = PassedMemory { source, memory: Arc::downgrade(memory), name };
         state.passed.insert(memory.source_number(), passed);
-        Ok(source)
+        Ok(())
+    }
+
+    /// Ends the loans of a session that is over, once its client is done with them. Must be called
+    /// within a runtime.
+    pub(crate) fn leave_client(&self) {
+        let mut state = self.state.lock();
+        let lent = mem::take(&mut state.lent);
+        let lifeline = state.lifeline.take();
+        drop(state);
+        if let Some(lifeline) = lifeline
+            && !lent.is_empty()
+        {
+            let left = LeftLoans { lent, _client: self.client.clone(), is_over: false };
+            tokio::spawn(left.await_client(lifeline));
+        }
     }
 
     /// Sends a message without waiting. A socket takes a few bytes whole, or not at all.
@@ -218,7 +236,7 @@ impl PageLoans {
 }
 
 impl Drop for PageLoans {
-    /// The session is over. Its client may read on.
+    /// Where `leave_client` was not called: the session was cut.
     fn drop(&mut self) {
         let LoanState { lent, lifeline, .. } = mem::take(self.state.get_mut());
         if let Some(lifeline) = lifeline
@@ -252,8 +270,8 @@ impl Drop for LeftLoans {
         if !self.is_over {
             // The client may still be reading, and nobody would notice its end, so the pages are
             // never used again by this process. It is ending, or it would still watch.
-            for loan in self.lent.drain().flat_map(|(_, loan)| loan.pieces) {
-                mem::forget(loan.bytes);
+            for kept in self.lent.drain().flat_map(|(_, loan)| loan.pieces) {
+                mem::forget(kept.bytes);
             }
         }
     }
@@ -267,14 +285,18 @@ pub(crate) struct OpenLoan<'a> {
     loan: Option<PageLoan>,
     /// Its body is copied.
     is_given_up: bool,
+    body_bytes: u64,
     segments: Vec<BodySegment>,
     segments_max: usize,
 }
 
 impl OpenLoan<'_> {
-    /// Says how many bytes the list of segments may have.
-    pub(crate) fn bound_list(&mut self, bytes: u64) {
-        self.segments_max = usize::try_from(bytes / SEGMENT_BYTES as u64).unwrap_or(usize::MAX);
+    /// Says how long the body is, and how many bytes the list of its segments may have.
+    pub(crate) fn announce_body(&mut self, body_bytes: u64, list_bytes: u64) {
+        self.is_given_up = false;
+        self.body_bytes = body_bytes;
+        let segments_max = list_bytes / SEGMENT_BYTES as u64;
+        self.segments_max = usize::try_from(segments_max).unwrap_or(usize::MAX);
     }
 
     /// Keeps a piece that begins at byte `at` of the body, if it is where its client may read it.
@@ -299,21 +321,31 @@ impl OpenLoan<'_> {
     }
 
     fn find_room(&mut self, at: u64, piece: &Bytes, located: &LocatedPiece) -> Option<BodySegment> {
+        let bytes = piece.len() as u64;
         // One segment is left for what is copied behind it.
-        if self.segments.len() + 2 > self.segments_max {
+        let segments_left = self.segments_max.saturating_sub(self.segments.len() + 1) as u64;
+        let loan = self.loan.as_mut()?;
+        if loan.place.is_none() {
+            // As many pieces as this one is long. A body for which there is no room is told at once.
+            if self.body_bytes.saturating_sub(at).div_ceil(bytes) > segments_left {
+                return None;
+            }
+            loan.place = Some((self.take_place)(self.body_bytes)?);
+        }
+        if segments_left == 0 {
             return None;
         }
-        let bytes = piece.len() as u64;
-        let _place = (self.take_place)(bytes)?;
-        let (source, _memory) = self.loans.pass_memory(located)?;
-        let kept = KeptPiece { at, bytes: piece.clone(), _memory, _place };
-        self.loan.as_mut()?.pieces.push(kept);
+        let (source, _name) = self.loans.pass_memory(located)?;
+        loan.pieces.push(KeptPiece { at, bytes: piece.clone(), _name });
         Some(BodySegment { source, offset: located.offset, bytes })
     }
 
     fn give_up(&mut self) -> Vec<(u64, Bytes)> {
         self.is_given_up = true;
-        let kept = self.loan.as_mut().map(|loan| mem::take(&mut loan.pieces));
+        let kept = self.loan.as_mut().map(|loan| {
+            loan.place = None;
+            mem::take(&mut loan.pieces)
+        });
         kept.unwrap_or_default().into_iter().map(|kept| (kept.at, kept.bytes)).collect()
     }
 

@@ -129,7 +129,8 @@ where
         content_bytes: content_bytes.unwrap_or_default(),
         page_loan: None,
     };
-    let mut landing = BodyLanding::begin_body(memory, submission, head.len() as u64, target);
+    let mut landing =
+        BodyLanding::begin_body(memory, submission, head.len() as u64, content_bytes, target);
     if content_bytes.is_some_and(|bytes| bytes > submission.body_bytes_max) {
         completion.outcome = LentOutcome::BodyTooLong;
         return Ok(completion);

@@ -24,7 +24,8 @@ pub struct GatewayLendingSettings {
     /// Group that owns it, by number; none: the gateway's own.
     #[setting(example = 1000)]
     pub group: Option<u32>,
-    /// Processes that lend memory at once, shared by tenants.
+    /// Processes that lend memory at once, shared by tenants. One whose session is over counts while it
+    /// keeps pages of a worker.
     #[setting(default = 256, range = 1..=65_536)]
     pub clients_max: u32,
     /// Connections over which no signature has held yet, half of them of one user. Beyond it the

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::net::{RecvFlags, SendFlags};
 use verbs3_lending_protocol::{
-    BELL_LOOK, ENTRY_BYTES, LentCompletion, LentMapping, LentSubmission, OutsideMemory,
-    REQUEST_BYTES_MAX, RingLayout,
+    BELL_LOOK, ENTRY_BYTES, LentCompletion, LentMapping, LentOutcome, LentSubmission,
+    OutsideMemory, REQUEST_BYTES_MAX, RingLayout,
 };
 
 use crate::client_options::{ClientLendingError, LendingClientOptions};
@@ -391,14 +391,20 @@ impl LentConnection {
         if completed == state.consumed {
             return Ok(());
         }
+        let before = state.consumed;
         while state.consumed != completed {
             let mut entry = [0; ENTRY_BYTES as usize];
             let place = self.layout.completion_offset(state.consumed);
             self.memory.copy_bytes(place, &mut entry)?;
-            let completion = LentCompletion::decode_completion(&entry);
+            let mut completion = LentCompletion::decode_completion(&entry);
             let pages = match self.find_pages(state, &completion)? {
                 FoundPages::Missing => break,
                 FoundPages::None => None,
+                FoundPages::Unusable => {
+                    completion.outcome = LentOutcome::Failed;
+                    completion.body_bytes = 0;
+                    None
+                }
                 FoundPages::All(pages) => Some(pages),
             };
             state.consumed = state.consumed.wrapping_add(1);
@@ -416,8 +422,10 @@ impl LentConnection {
                 self.give_up(state, read);
             }
         }
-        self.memory.store_cursor(self.layout.consumed_cursor(), state.consumed)?;
-        self.changed.notify_all();
+        if state.consumed != before {
+            self.memory.store_cursor(self.layout.consumed_cursor(), state.consumed)?;
+            self.changed.notify_all();
+        }
         Ok(())
     }
 

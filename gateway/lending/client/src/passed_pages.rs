@@ -42,6 +42,9 @@ pub(crate) struct PassedPages {
     session_lifeline: Option<OwnedFd>,
     /// An answer lies in memory whose message nobody has read yet.
     pub(crate) is_awaited: bool,
+    /// This process can't have what the gateway passes: no descriptor is left for it, or it can't be
+    /// mapped. What it has stays.
+    pub(crate) refuses_more: bool,
 }
 
 /// A part of a body.
@@ -81,23 +84,29 @@ pub(crate) fn receive_bytes(stream: &UnixStream, flags: RecvFlags) -> io::Result
 }
 
 impl PassedPages {
-    /// Takes what has come. Fails where the gateway has not passed what it says, or what this process
-    /// has no room for.
-    pub(crate) fn take_received(&mut self, received: ReceivedBytes) -> io::Result<()> {
+    /// Takes what has come.
+    pub(crate) fn take_received(&mut self, received: ReceivedBytes) {
+        self.messages.take_bytes(&received.bytes[..received.length]);
         let held = self.descriptors.len() + received.descriptors.len();
         if received.is_cut || held > DESCRIPTORS_MAX || self.sources.len() > SOURCES_MAX {
-            return Err(io::Error::other("descriptors did not arrive, or too many of them did"));
+            self.refuses_more = true;
         }
-        self.messages.take_bytes(&received.bytes[..received.length]);
-        self.descriptors.extend(received.descriptors);
+        if self.refuses_more {
+            self.descriptors.clear();
+        } else {
+            self.descriptors.extend(received.descriptors);
+        }
         while let Some(message) = self.messages.next_message() {
             match message {
                 GatewayMessage::Bell => {}
-                GatewayMessage::Passed(passed) => self.take_source(passed)?,
+                GatewayMessage::Passed(passed) => {
+                    self.refuses_more |= self.take_source(passed).is_err();
+                    self.last_source = self.last_source.max(passed.source);
+                    self.is_awaited = false;
+                }
                 GatewayMessage::Retired(source) => drop(self.sources.remove(&source)),
             }
         }
-        Ok(())
     }
 
     fn take_source(&mut self, passed: PassedSource) -> io::Result<()> {
@@ -113,7 +122,6 @@ impl PassedPages {
         if passed.source <= self.last_source {
             return Err(io::Error::other("the gateway has passed memories out of their order"));
         }
-        self.last_source = passed.source;
         let identity = PageMapping::identity_of(&memory)?;
         let known = self.sources.values().find(|other| other.pages.file_identity() == identity);
         let pages = match known {
@@ -121,12 +129,12 @@ impl PassedPages {
             None => Arc::new(PageMapping::map_pages(&memory)?),
         };
         self.sources.insert(passed.source, Arc::new(PageSource { pages, _lifeline: lifeline }));
-        self.is_awaited = false;
         Ok(())
     }
 
     /// Reads a list of segments, of `body_bytes` together, of which those in the lent memory lie within
-    /// the first `place_bytes` of the body's place. `Ok(None)`: a message has to be read first.
+    /// the first `place_bytes` of the body's place. `Ok(None)`: a message has to be read first. Fails
+    /// where some of them lie in what this process does not have.
     pub(crate) fn find_segments(
         &mut self,
         list: &[u8],

@@ -227,8 +227,12 @@ async fn memory_is_retired_behind_the_last_answer_in_it() {
     let arena = server.state.arena.clone();
     let reader = client.clone();
     let kept = blocking(move || {
-        let _last = arena.offer_pages().unwrap();
-        read_pages(&reader, "pages/500000")
+        let last = arena.offer_pages().unwrap();
+        let body = read_pages(&reader, "pages/500000");
+        let known = Arc::downgrade(&last);
+        drop(last);
+        assert!(known.upgrade().is_none(), "an answer keeps no connection");
+        body
     })
     .await;
     // Long enough for the gateway to retire what is gone.
@@ -242,4 +246,36 @@ async fn memory_is_retired_behind_the_last_answer_in_it() {
     })
     .await;
     server.until(|server| server.kept_bytes() == 0).await;
+}
+
+/// A client does not keep the memory of a worker that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_that_is_gone_is_unmapped_at_the_next_read() {
+    let server = TestServer::start();
+    let offered = server.state.arena.offer_pages().unwrap();
+    let inode = rustix::fs::fstat(offered.memory_fd()).unwrap().st_ino.to_string();
+    let mappings = move || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(|line| line.split_whitespace().nth(4) == Some(&inode)).count()
+    };
+    let client = server.connect().await;
+    let reader = client.clone();
+    let kept = blocking(move || read_pages(&reader, "pages/500000")).await;
+    let both = mappings();
+    drop(offered);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let reader = client.clone();
+    blocking(move || read_pages(&reader, "bytes/10")).await;
+    assert_eq!(mappings(), both, "a body lies there");
+    drop(kept);
+    server.until(|server| server.kept_bytes() == 0).await;
+    for _ in 0..100 {
+        let reader = client.clone();
+        blocking(move || read_pages(&reader, "bytes/10")).await;
+        if mappings() == both - 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the client still maps what is gone");
 }

@@ -24,11 +24,13 @@ pub(super) enum FoundPages {
     None,
     /// In memory whose message has not been read.
     Missing,
+    /// In memory that this process does not have.
+    Unusable,
     All(LandedPages),
 }
 
 impl LentConnection {
-    /// Finds the pages that an answer lies in. What is listed wrongly ends the connection.
+    /// Finds the pages that an answer lies in.
     pub(super) fn find_pages(
         &self,
         state: &mut ConnectionReads,
@@ -52,19 +54,19 @@ impl LentConnection {
             Ok(Some(segments)) => Ok(FoundPages::All(LandedPages { loan: entry.loan, segments })),
             Ok(None) => Ok(FoundPages::Missing),
             Err(_) => {
+                // It is read again, and copied.
                 self.refuses_pages.store(true, Ordering::Relaxed);
-                self.end_connection(state);
-                Err(ClientLendingError::Disconnected)
+                self.return_pages(entry.loan);
+                Ok(FoundPages::Unusable)
             }
         }
     }
 
-    /// Takes what has come over the socket. What can't be taken ends the connection; reads are made
-    /// anew by the next one, and are copied from then on.
+    /// Takes what has come over the socket. What this process can't have is copied from then on.
     pub(super) fn take_received(&self, state: &mut ConnectionReads, received: ReceivedBytes) {
-        if state.passed.take_received(received).is_err() {
+        state.passed.take_received(received);
+        if state.passed.refuses_more {
             self.refuses_pages.store(true, Ordering::Relaxed);
-            self.end_connection(state);
         }
     }
 

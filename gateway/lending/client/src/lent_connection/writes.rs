@@ -86,9 +86,6 @@ impl LentConnection {
                     Ok(received) if received.length > 0 => self.take_received(&mut state, received),
                     heard => break heard,
                 }
-                if state.is_ended {
-                    return true;
-                }
             };
             let waits = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted];
             state.is_ended = !heard.is_err_and(|error| waits.contains(&error.kind()));
