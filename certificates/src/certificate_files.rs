@@ -7,6 +7,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 
+use crate::node_certificates::chain_end;
 use crate::node_name::{NodeName, NodeNameError};
 
 /// The files of one process.
@@ -93,6 +94,11 @@ impl CertificateFiles {
         }
         Ok(CertificateContent { chain, key, roots: Arc::new(roots) })
     }
+}
+
+/// Returns when the first certificate of a PEM file ends, in seconds since 1970.
+pub fn certificate_end(path: &Path) -> Result<i64, CertificateError> {
+    Ok(chain_end(&read_certificates(path)?))
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {

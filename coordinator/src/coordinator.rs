@@ -60,6 +60,14 @@ impl CoordinatorServer {
         });
         claim.claim_store().await?;
         let metrics = CoordinatorMetrics::new(registry)?;
+        if let Some(certificate) = &options.settings.store.certificate {
+            match verbs3_certificates::certificate_end(certificate) {
+                Ok(end) => metrics.store_certificate_not_after.set(end),
+                Err(error) => {
+                    tracing::warn!(%error, "nobody knows when the certificate for etcd ends")
+                }
+            }
+        }
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let election = Arc::new(build_election(&options, &store, &metrics, &tasks));
         let leadership = election.leadership.clone();

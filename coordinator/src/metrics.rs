@@ -39,6 +39,9 @@ pub(crate) struct CoordinatorMetrics {
     pub(crate) proofs_kept: IntGauge,
     /// Writes and reads of the store that failed.
     pub(crate) store_failures: IntCounter,
+    /// When the certificate that this coordinator shows etcd ends, in seconds since 1970; 0 without
+    /// one. Of the start, as the certificate is.
+    pub(crate) store_certificate_not_after: IntGauge,
     /// Times that a process followed a map that the store does not hold: it was emptied, or an older
     /// copy was put back.
     pub(crate) maps_lost: IntCounter,

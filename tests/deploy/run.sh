@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #! Holds deploy/ against what reads it: the chart and the manifests against the API's schema (charts.py), the pods and the units against
 #! the built binary, which is started by them (pods.py, certified_pods.py, units.py), alerts and dashboard
-#! against its metrics (alerts.py), files that a person brings along against the binary (brought_files.py), the host's scripts against a made-up host (host.py, host_scripts.py), the Debian package where it is installed (package.py); all in namespaces of their own.
+#! against its metrics (alerts.py), files that a person brings along against the binary (brought_files.py), the host's scripts against a made-up host (host.py, host_scripts.py), the Debian package where it is installed (package.py), the image where podman starts it (image_build.py, image_packages.py); all in namespaces of their own.
 #
 #   run.sh DIR     DIR takes trees and logs; DIR/not-proven what this machine does not allow
 set -euo pipefail
@@ -42,11 +42,20 @@ unshare "${own[@]}" "$VENV/bin/python" "$HERE/pods.py" "$VERBS3" "$ETCD" "$work"
 mkdir -p "$DIR/package"
 "$VENV/bin/python" "$HERE/package.py" "$VERBS3" "$DIR/package"
 [ ! -e "$DIR/package/not-proven" ] || not_proven "$(cat "$DIR/package/not-proven")"
+mkdir -p "$DIR/image" "$DIR/image-packages"
+"$VENV/bin/python" "$HERE/image_packages.py" "$DIR/image-packages"
+"$VENV/bin/python" "$HERE/image_build.py" "$VERBS3" "$DIR/image"
+[ ! -e "$DIR/image/not-proven" ] || not_proven "$(cat "$DIR/image/not-proven")"
 unshare "${own[@]}" "$VENV/bin/python" "$HERE/host.py" "$(mktemp -d "$DIR/host.XXXXXX")"
 mkdir -p "$DIR/host-scripts"
 "$VENV/bin/python" "$HERE/host_scripts.py" "$DIR/host-scripts"
 PROMETHEUS=$("$ROOT/tests/testbed/prometheus.sh")
-unshare "${own[@]}" "$VENV/bin/python" "$HERE/alerts.py" "$VERBS3" "$PROMETHEUS" "$(mktemp -d "$DIR/alerts.XXXXXX")"
+# An API server takes minutes to build: alerts of webhook and controller are tried where it was built before.
+api_server=$("$ROOT/tests/testbed/kubernetes.sh" --cached kube-apiserver)/kube-apiserver || api_server=
+"$ROOT/tests/fake-verbs/build.sh" "$DIR/fake-verbs"
+alerts=$(mktemp -d "$DIR/alerts.XXXXXX")
+unshare "${own[@]}" "$VENV/bin/python" "$HERE/alerts.py" "$VERBS3" "$PROMETHEUS" "$ETCD" "$DIR/fake-verbs" "$alerts" ${api_server:+"$api_server"}
+[ ! -e "$alerts/not-proven" ] || cat "$alerts/not-proven" >>"$DIR/not-proven"
 if [ "$(id -u)" -eq 0 ] && [ -x /lib/systemd/systemd ]; then
   "$VENV/bin/python" "$HERE/units.py" "$VERBS3" "$ETCD" "$(mktemp -d "$DIR/units.XXXXXX")"
 else

@@ -58,6 +58,13 @@ static void *make_due(void *unused)
 static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 static int dealloc_mw(struct ibv_mw *mw);
 
+/* The first byte of every device's address: FAKE_NETWORK, since no rail of a whole process is on loopback, or 127. */
+static uint32_t network(void)
+{
+	const char *said = getenv("FAKE_NETWORK");
+	return said ? strtoul(said, NULL, 10) : 127;
+}
+
 /* Returns the device that has `address`: each address of 127.0.P.N, for a known profile P, is one. */
 struct fake_device *device_at(struct in_addr address)
 {
@@ -65,7 +72,7 @@ struct fake_device *device_at(struct in_addr address)
 	uint32_t bits = ntohl(address.s_addr), number = bits >> 8 & 255;
 	pthread_t thread;
 	address.s_addr = htonl(bits & ~128u);
-	if (bits >> 16 != 127 << 8 || number >= PROFILES)
+	if (bits >> 16 != network() << 8 || number >= PROFILES)
 		return NULL;
 	if (!started)
 		started = !pthread_create(&thread, NULL, make_due, NULL) && !pthread_detach(thread);
@@ -171,7 +178,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *count)
 	struct ibv_device **list = calloc(PROFILES + 1, sizeof *list);
 	fake_enter();
 	for (uint32_t at = 0; at < PROFILES; at++)
-		list[at] = &device_at((struct in_addr){ htonl(127 << 24 | at << 8 | 1) })->device;
+		list[at] = &device_at((struct in_addr){ htonl(network() << 24 | at << 8 | 1) })->device;
 	fake_leave();
 	if (count)
 		*count = PROFILES;
