@@ -7,7 +7,6 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 
-use crate::node_certificates::chain_end;
 use crate::node_name::{NodeName, NodeNameError};
 
 /// The files of one process.
@@ -96,12 +95,9 @@ impl CertificateFiles {
     }
 }
 
-/// Returns when the first certificate of a PEM file ends, in seconds since 1970.
-pub fn certificate_end(path: &Path) -> Result<i64, CertificateError> {
-    Ok(chain_end(&read_certificates(path)?))
-}
-
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+pub(crate) fn read_certificates(
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let unreadable = |source| CertificateError::Unreadable { path: path.to_owned(), source };
     let certificates = CertificateDer::pem_file_iter(path)
         .map_err(unreadable)?

@@ -10,7 +10,7 @@ mod node_certificates;
 mod node_name;
 mod node_verifier;
 
-pub use certificate_files::{CertificateError, CertificateFiles, certificate_end};
+pub use certificate_files::{CertificateError, CertificateFiles};
 pub use listener_certificates::{ListenerCertificates, TlsError, TlsFiles};
-pub use node_certificates::{ClientDemand, NodeCertificates, chain_end};
+pub use node_certificates::{ClientDemand, NodeCertificates, certificate_end, chain_end};
 pub use node_name::{NodeName, NodeNameError, NodeRole};

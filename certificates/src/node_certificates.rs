@@ -1,6 +1,7 @@
 //! The certificates of a process that are in force, the TLS of both sides made from them, and their
 //! change while the process runs. Files that can't be used change nothing.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use verbs3_file_changes::FileChanges;
 
-use crate::certificate_files::{CertificateContent, CertificateError, CertificateFiles};
+use crate::certificate_files::{
+    CertificateContent, CertificateError, CertificateFiles, read_certificates,
+};
 use crate::metrics::{CertificateMetrics, ReloadOutcome};
 use crate::node_name::{NodeName, NodeNameError, NodeRole};
 use crate::node_verifier::{NodeServerVerifier, verify_server_chain};
@@ -213,6 +216,11 @@ fn read_set(cluster: &str, files: &CertificateFiles) -> Result<CertificateSet, C
         to_workers: connect(NodeRole::Worker)?,
         not_after: chain_end(&chain),
     })
+}
+
+/// Returns when the first certificate of a PEM file ends, in seconds since 1970.
+pub fn certificate_end(path: &Path) -> Result<i64, CertificateError> {
+    Ok(chain_end(&read_certificates(path)?))
 }
 
 /// Returns the end of a chain's first certificate, in seconds since 1970. 0: it has none that can

@@ -86,7 +86,7 @@ def test_a_child_reads_its_own(reader, plain):
 
 
 @pytest.mark.timeout(300)
-def test_views_stay_though_their_gateway_is_killed_and_the_worker_is_full():
+def test_views_stay_though_their_gateway_is_killed():
     """The gateway's death must not give the worker its pages back while somebody looks at them."""
     with (
         tempfile.TemporaryDirectory(prefix="v3page") as folder,

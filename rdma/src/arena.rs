@@ -173,7 +173,7 @@ impl Arena {
     pub fn offer_pages(&self) -> std::io::Result<Arc<crate::page_source::PageSource>> {
         let memory = Arc::new(self.memory_fd().try_clone_to_owned()?);
         let (base, bytes) = self.mapped_range();
-        let range = (base.addr().get(), bytes);
+        let range = base.addr().get()..base.addr().get() + bytes;
         Ok(crate::page_source::PageSource::offer_memory(memory, range, self.clone(), None))
     }
 }

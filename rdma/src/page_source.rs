@@ -6,6 +6,7 @@
 //! connection is closed, whoever has it.
 
 use std::any::Any;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
@@ -17,8 +18,8 @@ use rustix::fs::{SealFlags, fcntl_get_seals};
 pub struct PageSource {
     number: u64,
     memory: Arc<OwnedFd>,
-    base: usize,
-    bytes: usize,
+    /// By address.
+    mapped: Range<usize>,
     /// Keeps it mapped here. It goes before the lifeline does.
     _mapping: Box<dyn Any + Send + Sync>,
     lifeline: Option<OwnedFd>,
@@ -36,18 +37,17 @@ static SOURCES: LazyLock<Mutex<Vec<Weak<PageSource>>>> = LazyLock::new(Mutex::de
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 impl PageSource {
-    /// Makes known that the `bytes` from address `base` on are those of `memory`, for as long as the
-    /// source lives, if the kernel keeps everybody from writing there (Linux 5.1). `mapping` keeps
+    /// Makes known that the addresses of `mapped` are those of `memory`, for as long as the source lives, if the kernel keeps everybody from writing there (Linux 5.1). `mapping` keeps
     /// them mapped.
     pub(crate) fn offer_memory(
         memory: Arc<OwnedFd>,
-        (base, bytes): (usize, usize),
+        mapped: Range<usize>,
         mapping: impl Any + Send + Sync,
         lifeline: Option<OwnedFd>,
     ) -> Arc<Self> {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let source =
-            Arc::new(Self { number, memory, base, bytes, _mapping: Box::new(mapping), lifeline });
+            Arc::new(Self { number, memory, mapped, _mapping: Box::new(mapping), lifeline });
         let seals = fcntl_get_seals(&*source.memory).unwrap_or(SealFlags::empty());
         if seals.contains(SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW) {
             SOURCES.lock().push(Arc::downgrade(&source));
@@ -67,7 +67,7 @@ impl PageSource {
 
     /// Returns how many bytes of the memory may be mapped.
     pub fn mapped_bytes(&self) -> u64 {
-        self.bytes as u64
+        self.mapped.len() as u64
     }
 
     /// Returns what has to be kept open while a piece is read. `None`: the memory is this process's
@@ -77,8 +77,8 @@ impl PageSource {
     }
 
     fn covers_range(&self, address: usize, bytes: usize) -> bool {
-        let at = address.checked_sub(self.base);
-        at.and_then(|at| at.checked_add(bytes)).is_some_and(|end| end <= self.bytes)
+        let end = address.checked_add(bytes);
+        address >= self.mapped.start && end.is_some_and(|end| end <= self.mapped.end)
     }
 }
 
@@ -95,7 +95,7 @@ pub fn locate_piece(piece: &[u8]) -> Option<LocatedPiece> {
     let mut sources: Vec<_> = SOURCES.lock().iter().filter_map(Weak::upgrade).collect();
     let address = piece.as_ptr().addr();
     sources.retain(|source| source.covers_range(address, piece.len()));
-    let offset = address - sources.first()?.base;
+    let offset = address - sources.first()?.mapped.start;
     Some(LocatedPiece { offset: offset as u64, sources })
 }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_found_while_its_memory_is_offered_and_not_before_or_after() {
+    fn a_piece_is_found_while_its_memory_is_offered() {
         let (arena, other) = (arena(), arena());
         let cell = arena.allocate_cell(5000).unwrap();
         let (mut writer, reader) = cell.split_writer_reader();

@@ -22,6 +22,7 @@ SECRET = "a secret of thirty-two characters or more"
 OPERATOR, VIEWER, PASSWORD = "olga", "vera", "correct horse battery"
 WORKERS = ("gpu-01", "gpu-02")
 START_SECONDS_MAX = 180
+ADMIN, MEMORY = 'admin_listen = "127.0.0.1:0"\n', 'memory = { capacity = "64MiB" }\n'
 # Markup in a key, as a stranger may choose it.
 HOSTILE_KEY = "set/\"><script>alert(1)</script><img src=x onerror=alert(2)>.bin"
 OBJECTS, OBJECT_BYTES = 24, 512 << 10
@@ -30,12 +31,17 @@ OBJECTS, OBJECT_BYTES = 24, 512 << 10
 class Process:
     """One process of the product, with its log."""
 
-    def __init__(self, binary: str, folder: Path, name: str, words: list[str]):
+    def __init__(self, binary: str, folder: Path, name: str, words: list[str], environment: dict[str, str]):
+        self.name = name
         self.log, ready = folder / f"{name}.log", folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
         with open(self.log, "ab") as log:
             self.child = subprocess.Popen(
-                [binary, *words, "--ready-file", str(ready)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [binary, *words, "--ready-file", str(ready)],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | environment,
             )
         end = time.monotonic() + START_SECONDS_MAX
         while not ready.exists():
@@ -60,53 +66,71 @@ class Process:
 class Cluster:
     """A store, a coordinator with a console, two workers and a gateway."""
 
+    workers = WORKERS
+    # More lines of these sections.
+    more = {"cluster": "", "coordinator": ""}
+
     def __init__(self, folder: Path):
         self.binary, self.folder = os.environ["CONSOLE_BINARY"], folder
         self.processes: list[Process] = []
-        ports = {name: free_port() for name in ("store", "coordinator", "gateway", *WORKERS)}
+        ports = {name: free_port() for name in ("store", "coordinator", "gateway")}
         self.url = f"http://127.0.0.1:{ports['coordinator']}"
         self.gateway_port = ports["gateway"]
         data = folder / "data"
-        self.start("store", ["dev", "--no-demo", "--listen", f"127.0.0.1:{ports['store']}", "--dir", str(data)])
+        self.store_words = ["dev", "--no-demo", "--listen", f"127.0.0.1:{ports['store']}", "--dir", str(data)]
+        self.store = self.start("store", self.store_words)
         key = tomllib.loads((data / "identities.toml").read_text())["identity"][0]
         self.access, self.secret = key["access_key"], key["secret_key"]
-        shared = (
-            f'[cluster]\nname = "training"\nsecret = "{SECRET}"\ncoordinators = ["{self.url}"]\n'
+        self.shared = (
+            f'[cluster]\nname = "training"\nsecret = "{SECRET}"\ncoordinators = ["{self.url}"]\n{self.more["cluster"]}'
             f'[[ufs]]\nname = "store"\nendpoint = "http://127.0.0.1:{ports["store"]}"\n'
             f'credentials = {{ kind = "static", access_key_id = "{self.access}", secret_access_key = "{self.secret}" }}\n'
             '[[mount]]\nname = "*"\nufs = "store"\n'
         )
         users = folder / "users.toml"
         users.write_text(self.make_user(OPERATOR, "operator") + self.make_user(VIEWER, "viewer"))
-        admin, memory = 'admin_listen = "127.0.0.1:0"\n', 'memory = { capacity = "64MiB" }\n'
-        sections = {
-            "coordinator": f'listen = "127.0.0.1:{ports["coordinator"]}"\n{admin}store = {{ path = "{folder}/coordinator" }}\n'
+        self.coordinator = self.start_role(
+            "coordinator",
+            f'[coordinator]\nlisten = "127.0.0.1:{ports["coordinator"]}"\nstore = {{ path = "{folder}/coordinator" }}\n{ADMIN}'
             f'preload = {{ failures = "{folder}/failures", memory = "16MiB" }}\n'
-            f'console = {{ users = "{users}", report_every = "1s" }}\n',
-            "gateway": f'listen = "127.0.0.1:{ports["gateway"]}"\n{admin}{memory}identities = "{data}/identities.toml"\n',
-        }
-        started = {}
-        for name in ("coordinator", *WORKERS, "gateway"):
-            role = "worker" if name in WORKERS else name
-            worker = f'id = "{name}"\nlisten = "127.0.0.1:{ports[name]}"\nzone = "rack-{name[-1]}"\n{admin}{memory}'
-            file = folder / f"{name}.toml"
-            file.write_text(f"{shared}[{role}]\n{sections.get(name, worker)}")
-            started[name] = self.start(name, [role, "--config", str(file)])
-        self.coordinator, self.gateway = started["coordinator"], started["gateway"]
+            f'console = {{ users = "{users}", report_every = "1s" }}\n{self.more["coordinator"]}',
+        )
+        for name in self.workers:
+            self.start_worker(name)
+        self.gateway = self.start_role(
+            "gateway",
+            f'[gateway]\nlisten = "127.0.0.1:{ports["gateway"]}"\n{ADMIN}{MEMORY}identities = "{data}/identities.toml"\n',
+        )
         self.client = self.make_client(ports["gateway"])
         self.until_ready(folder)
 
-    def start(self, name: str, words: list[str]) -> Process:
-        process = Process(self.binary, self.folder, name, words)
+    def start(self, name: str, words: list[str], environment: dict[str, str] | None = None) -> Process:
+        process = Process(self.binary, self.folder, name, words, environment or {})
         self.processes.append(process)
         return process
+
+    def start_role(self, name: str, section: str, environment: dict[str, str] | None = None) -> Process:
+        """`section` begins with its role."""
+        file = self.folder / f"{name}.toml"
+        file.write_text(self.shared + section)
+        return self.start(name, [section[1 : section.index("]")], "--config", str(file)], environment)
+
+    def start_worker(self, name: str, more: str = "", environment: dict[str, str] | None = None) -> Process:
+        section = f'[worker]\nid = "{name}"\nlisten = "127.0.0.1:{free_port()}"\nzone = "rack-{name[-1]}"\n'
+        return self.start_role(name, f"{section}{ADMIN}{MEMORY}{more}", environment)
+
+    def ask(self, *words: str):
+        """Runs a command that asks the coordinators."""
+        environment = os.environ | {"VERBS3_CLUSTER__SECRET": SECRET, "VERBS3_CLUSTER__NAME": "training"}
+        words = (self.binary, *words, "--coordinator", self.url)
+        subprocess.run(words, check=True, env=environment, capture_output=True)
 
     def make_user(self, name: str, role: str) -> str:
         words = [self.binary, "console-user", name, "--role", role]
         return subprocess.run(words, input=PASSWORD, text=True, capture_output=True, check=True).stdout
 
-    def make_client(self, port: int):
-        config = botocore.config.Config(s3={"addressing_style": "path"}, retries={"max_attempts": 3})
+    def make_client(self, port: int, retries: int = 3):
+        config = botocore.config.Config(s3={"addressing_style": "path"}, retries={"max_attempts": retries})
         return botocore.session.get_session().create_client(
             "s3",
             endpoint_url=f"http://127.0.0.1:{port}",
@@ -117,7 +141,7 @@ class Cluster:
         )
 
     def until_ready(self, folder: Path):
-        """Until both workers are in the map, and the gateway has one."""
+        """Until all workers are in the map, and the gateway has one."""
 
         def asks(name: str, path: str) -> str:
             admin = json.loads((folder / f"{name}.ready").read_text())["admin"]
@@ -127,7 +151,7 @@ class Cluster:
         while True:
             try:
                 asks("gateway", "/readyz")
-                if f"\nverbs3_coordinator_members {len(WORKERS)}\n" in asks("coordinator", "/metrics"):
+                if f"\nverbs3_coordinator_members {len(self.workers)}\n" in asks("coordinator", "/metrics"):
                     return
             except OSError:
                 pass
@@ -175,9 +199,7 @@ class Cluster:
 
     def begin_slow_job(self, name: str):
         """One that lasts until it is stopped: it may take next to nothing from the store."""
-        words = [self.binary, "preload", "--coordinator", self.url, "--id", name, "--bandwidth", "1KiB"]
-        environment = os.environ | {"VERBS3_CLUSTER__SECRET": SECRET, "VERBS3_CLUSTER__NAME": "training"}
-        subprocess.run([*words, "s3://demo/cold/"], check=True, env=environment, capture_output=True)
+        self.ask("preload", "--id", name, "--bandwidth", "1KiB", "s3://demo/cold/")
 
     def end(self):
         for process in reversed(self.processes):

@@ -1,5 +1,6 @@
-"""One cluster and one browser for all tests, and windows that are watched."""
+"""Two clusters and one browser for all tests, and windows that are watched."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -12,16 +13,30 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from browser import CHROMIUM, Person  # noqa: E402
 from cluster import PASSWORD, Cluster  # noqa: E402
+from trouble import TroubledCluster  # noqa: E402
+
+
+def make_folder(name: str) -> Path:
+    folder = Path(os.environ["CONSOLE_DIR"]) / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture(scope="session")
 def cluster():
-    folder = Path(os.environ["CONSOLE_DIR"]) / "cluster"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    cluster = Cluster(folder)
+    cluster = Cluster(make_folder("cluster"))
     try:
         cluster.send_traffic()
+        yield cluster
+    finally:
+        cluster.end()
+
+
+@pytest.fixture(scope="session")
+def trouble():
+    cluster = TroubledCluster(make_folder("trouble"))
+    try:
         yield cluster
     finally:
         cluster.end()
@@ -36,8 +51,8 @@ def browser():
         browser.close()
 
 
-@pytest.fixture
-def window(browser, cluster):
+@contextlib.contextmanager
+def opening(browser, cluster):
     """Opens windows, and holds each of them against what it said."""
     opened = []
 
@@ -51,3 +66,15 @@ def window(browser, cluster):
     yield open_window
     for person in opened:
         person.end()
+
+
+@pytest.fixture
+def window(browser, cluster):
+    with opening(browser, cluster) as open_window:
+        yield open_window
+
+
+@pytest.fixture
+def trouble_window(browser, trouble):
+    with opening(browser, trouble) as open_window:
+        yield open_window

@@ -130,7 +130,7 @@ impl ShmArenaView {
         }
         let identity = (stat.st_dev, stat.st_ino, length);
         let mapped = ReadOnlyMapping::map_or_reuse(memory, identity)?;
-        let range = (mapped.base.addr().get(), length);
+        let range = mapped.base.addr().get()..mapped.base.addr().get() + length;
         let (file, lifeline) = (mapped.memory.clone(), Some(lifeline));
         let source = PageSource::offer_memory(file, range, mapped.clone(), lifeline);
         Ok(Self { mapped, _source: source })

@@ -7,6 +7,7 @@ mod jobs;
 mod nodes;
 mod object;
 mod overview;
+mod runbooks;
 mod sign_in;
 mod tenants;
 #[cfg(test)]
@@ -19,5 +20,6 @@ pub(super) use jobs::{
 pub(super) use nodes::draw_nodes;
 pub(super) use object::{ObjectQuestion, draw_object, draw_object_form};
 pub(super) use overview::draw_overview;
+pub(super) use runbooks::find_runbook;
 pub(super) use sign_in::draw_sign_in;
 pub(super) use tenants::draw_tenants;

@@ -13,7 +13,7 @@ use super::form::{ConsoleForm, USER_FORM_BYTES_MAX};
 use super::pages::{
     JobFormValues, ObjectQuestion, PageContent, PageFrame, PageTab, draw_job, draw_job_form,
     draw_jobs, draw_nodes, draw_notice, draw_object, draw_object_form, draw_overview,
-    draw_stop_form, draw_tenants, job_path,
+    draw_stop_form, draw_tenants, find_runbook, job_path,
 };
 use super::{ConsoleOrigin, ConsoleSite, is_part};
 use crate::console_access::SignedInUser;
@@ -34,6 +34,18 @@ impl UserPage {
     fn new(title: &str, tab: PageTab, live: Option<Markup>, still: Option<Markup>) -> Self {
         let content = PageContent { live, still };
         Self { title: title.to_owned(), tab, content, status: StatusCode::OK }
+    }
+
+    fn not_here(tab: PageTab, text: &str) -> Self {
+        let page = Self::new("Not here", tab, None, Some(draw_notice(text)));
+        Self { status: StatusCode::NOT_FOUND, ..page }
+    }
+}
+
+fn runbook_page(name: &str) -> UserPage {
+    match find_runbook(name) {
+        Some((title, text)) => UserPage::new(title, PageTab::Runbooks, None, Some(text)),
+        None => UserPage::not_here(PageTab::Runbooks, "There is no such runbook."),
     }
 }
 
@@ -93,7 +105,11 @@ impl ConsoleSite {
                 .await
             }
             "/console/object" => self.object_page(head.uri.query()).await,
-            _ => self.job_page(user, path).await,
+            "/console/runbooks" => runbook_page("index"),
+            _ => match path.strip_prefix("/console/runbooks/") {
+                Some(name) => runbook_page(name),
+                None => self.job_page(user, path).await,
+            },
         };
         let as_of = time_text(wall_clock_ms());
         let live =
@@ -149,11 +165,7 @@ impl ConsoleSite {
                 };
                 UserPage::new(&format!("Job {}", job.id), PageTab::Jobs, Some(live), None)
             }
-            None => {
-                let still = draw_notice("There is no such page or job here.");
-                let page = UserPage::new("Not here", PageTab::Jobs, None, Some(still));
-                UserPage { status: StatusCode::NOT_FOUND, ..page }
-            }
+            None => UserPage::not_here(PageTab::Jobs, "There is no such page or job here."),
         }
     }
 

@@ -14,15 +14,17 @@ pub(in super::super) enum PageTab {
     Jobs,
     Object,
     Tenants,
+    Runbooks,
 }
 
 impl PageTab {
-    const ALL: [(Self, &'static str, &'static str); 5] = [
+    const ALL: [(Self, &'static str, &'static str); 6] = [
         (Self::Overview, "/console", "Overview"),
         (Self::Nodes, "/console/nodes", "Nodes"),
         (Self::Jobs, "/console/jobs", "Jobs"),
         (Self::Object, "/console/object", "Objects"),
         (Self::Tenants, "/console/tenants", "Tenants"),
+        (Self::Runbooks, "/console/runbooks", "Runbooks"),
     ];
 }
 

@@ -1,19 +1,48 @@
 //! Is the cluster well, and if not, what is to be done: in sentences.
 
 use maud::{Markup, html};
-use verbs3_coordinator_client::api::{ActivityRole, ClusterView, WorkerState};
+use verbs3_coordinator_client::api::{ActivityRole, ClusterView, WorkerState, WorkerView};
 
 use super::super::picture::ClusterPicture;
 use super::super::shown_text::{count_text, duration_text, plain_text, sentence};
-use crate::activity_board::{BINS_MAX, NodeReport};
+use super::runbooks::runbook_path;
+use crate::activity_board::{ActivityHour, NodeReport};
 
 /// Bins of the history that are "the last minutes": five minutes.
 const RECENT_BINS: usize = 10;
+/// Bins in which a store that fails is noticed. Gateways ask a store of which nobody wants anything
+/// every 30 seconds, so that there is a request in one of two.
+const STORE_BINS: usize = 2;
+/// Failures of stores above which one in a hundred is too many. Below, it is one in two.
+const STORE_FAILURES_MANY: u64 = 10;
+/// What still works, and what is to be done.
+const WITHOUT_STORE: &str = "Cached objects can be read as long as their attributes are believed \
+    (attributes_ttl of their mount); all other reads fail, and all writes. Look at the store, and \
+    at the way to it.";
+/// Processes that one sentence names.
+const NAMED_MAX: usize = 3;
+
+/// A sentence, and the page that says more.
+pub(in super::super) struct HealthLine {
+    pub(in super::super) text: String,
+    page: Option<(String, String)>,
+}
+
+impl HealthLine {
+    fn from_text(text: String) -> Self {
+        Self { text, page: None }
+    }
+
+    /// `title` is the end of the link's text: several links of one page must differ.
+    fn with_runbook(self, name: &str, title: &str) -> Self {
+        Self { page: Some((runbook_path(name), format!("Runbook: {title}"))), ..self }
+    }
+}
 
 /// What is wrong, and what is merely worth knowing.
 pub(in super::super) struct HealthPicture {
-    pub(in super::super) findings: Vec<String>,
-    pub(in super::super) notes: Vec<String>,
+    pub(in super::super) findings: Vec<HealthLine>,
+    pub(in super::super) notes: Vec<HealthLine>,
     workers: usize,
 }
 
@@ -28,44 +57,86 @@ fn well_text(workers: usize) -> String {
 
 /// Collects what is wrong. The coordinator's own findings come first.
 pub(in super::super) fn health_of(picture: &ClusterPicture) -> HealthPicture {
-    let mut findings: Vec<String> =
-        picture.cluster.findings.iter().map(|finding| sentence(finding)).collect();
+    let cluster = &picture.cluster;
+    let own = cluster.findings.iter().map(|finding| cluster_finding(finding, cluster));
+    let mut findings: Vec<HealthLine> = own.collect();
     findings.extend(picture.users_flaw.iter().map(|flaw| {
-        format!(
+        HealthLine::from_text(format!(
             "The console's users file is bad, so the users before its change can still sign in: \
             {}. Mend the file; it is read again by itself.",
             plain_text(flaw)
-        )
+        ))
     }));
-    findings.extend(rail_findings(&picture.cluster));
-    findings
-        .extend(picture.nodes.iter().filter_map(|node| silence_finding(node, &picture.cluster)));
-    for node in picture.nodes.iter().filter(|node| !node.is_silent) {
-        let name = plain_text(&node.last.name);
-        let cut_off = node.last.gauges.stores_cut_off;
-        if cut_off > 0 {
-            findings.push(format!(
-                "{} {name} does not ask {} at present, because it failed too often. Objects that \
-                are not cached can't be read there. See to the store; it is tried again by itself.",
-                role_name(node.last.role),
-                if cut_off == 1 { "one store".to_owned() } else { format!("{cut_off} stores") },
-            ));
-        }
-        let down = node.last.rails.iter().filter(|rail| !rail.up);
-        for rail in down.filter(|_| node.last.role == ActivityRole::Gateway) {
-            findings.push(format!(
-                "Rail {} of gateway {name} is not open. Look at its cable and its switch's port, \
-                and run `verbs3 doctor` on that host.",
-                plain_text(&rail.name)
-            ));
-        }
-    }
-    let workers = picture.cluster.workers.len();
+    findings.extend(rail_findings(picture));
+    findings.extend(picture.nodes.iter().filter_map(|node| silence_finding(node, cluster)));
+    findings.extend(
+        cut_off_finding(&picture.nodes)
+            .or_else(|| store_finding(&picture.hour))
+            .map(|text| HealthLine::from_text(text).with_runbook("store", "the object store")),
+    );
+    let workers = cluster.workers.len();
     HealthPicture { findings, notes: collect_notes(picture), workers }
 }
 
+/// Finds the runbook of what the coordinator says of a worker that is gone.
+fn cluster_finding(finding: &str, cluster: &ClusterView) -> HealthLine {
+    let is_about = |worker: &&WorkerView| finding.starts_with(&format!("worker {} ", worker.id));
+    let is_gone = cluster
+        .workers
+        .iter()
+        .find(is_about)
+        .is_some_and(|worker| matches!(worker.state, WorkerState::Lost | WorkerState::Missing));
+    let line = HealthLine::from_text(sentence(finding));
+    if is_gone { line.with_runbook("workers", "workers that are gone") } else { line }
+}
+
+/// Names the processes that leave a store alone.
+fn cut_off_finding(nodes: &[NodeReport]) -> Option<String> {
+    let is_cut_off = |node: &&NodeReport| !node.is_silent && node.last.gauges.stores_cut_off > 0;
+    let names = nodes.iter().filter(is_cut_off).map(node_name).collect::<Vec<_>>();
+    let (named, others) = names.split_at(names.len().min(NAMED_MAX));
+    let others = match others.len() {
+        0 => String::new(),
+        count => format!(" and {} more", count_text(count as u64)),
+    };
+    (!names.is_empty()).then(|| {
+        format!(
+            "A store failed so often that it is not asked at present by {}{others}. \
+            {WITHOUT_STORE} It is asked again by itself.",
+            named.join(", ")
+        )
+    })
+}
+
+/// Tells of stores that fail, also where too little is asked of them to leave them alone.
+fn store_finding(hour: &ActivityHour) -> Option<String> {
+    let recent = hour.bins.iter().rev().take(STORE_BINS).flatten();
+    let (failed, asked) = recent.fold((0u64, 0u64), |(failed, asked), bin| {
+        let counters = &bin.counters;
+        (failed + counters.store_failures, asked + counters.store_requests)
+    });
+    let is_most = failed > 0 && failed.saturating_mul(2) >= asked;
+    let is_much = failed >= STORE_FAILURES_MANY && failed.saturating_mul(100) > asked;
+    (is_most || is_much).then(|| {
+        format!(
+            "{} of {} requests to stores failed within the last minute: no answer, an error of the \
+            store (5xx), or an answer that can't be trusted. {WITHOUT_STORE}",
+            count_text(failed),
+            count_text(asked)
+        )
+    })
+}
+
+fn node_name(node: &NodeReport) -> String {
+    let role = match node.last.role {
+        ActivityRole::Worker => "worker",
+        ActivityRole::Gateway => "gateway",
+    };
+    format!("{role} {}", plain_text(&node.last.name))
+}
+
 /// Of a worker that is lost, the coordinator's own finding tells.
-fn silence_finding(node: &NodeReport, cluster: &ClusterView) -> Option<String> {
+fn silence_finding(node: &NodeReport, cluster: &ClusterView) -> Option<HealthLine> {
     let name = &node.last.name;
     let is_expected = match node.last.role {
         ActivityRole::Gateway => true,
@@ -75,56 +146,85 @@ fn silence_finding(node: &NodeReport, cluster: &ClusterView) -> Option<String> {
         }),
     };
     (node.is_silent && is_expected).then(|| {
-        format!(
-            "{} {} has said nothing of its work for {}, and did not say that it would end. Look \
+        HealthLine::from_text(sentence(&format!(
+            "{} has said nothing of its work for {}, and did not say that it would end. Look \
             whether it runs and reaches the coordinators. The figures leave it out.",
-            role_name(node.last.role),
-            plain_text(name),
+            node_name(node),
             duration_text(node.age)
-        )
+        )))
+        .with_runbook("workers", "processes that are gone")
     })
 }
 
-fn rail_findings(cluster: &ClusterView) -> Vec<String> {
+/// Workers tell the coordinators of their rails, and by their reports what these are called.
+/// Gateways have reports alone.
+fn rail_findings(picture: &ClusterPicture) -> Vec<HealthLine> {
+    let heard =
+        |role| picture.nodes.iter().filter(move |node| !node.is_silent && node.last.role == role);
+    let down_of = |node: &NodeReport| -> Vec<String> {
+        let down = node.last.rails.iter().filter(|rail| !rail.up);
+        down.map(|rail| plain_text(&rail.name)).collect()
+    };
     let mut findings = Vec::new();
-    for worker in &cluster.workers {
+    for worker in &picture.cluster.workers {
         let down = worker.rails.iter().filter(|rail| rail.is_empty()).count();
         if down > 0 && matches!(worker.state, WorkerState::Serving | WorkerState::Draining) {
-            findings.push(format!(
-                "{down} of {} rails of worker {} is down. Look at the cable and the switch's port, \
-                and run `verbs3 doctor` on that host. Its traffic goes another way meanwhile.",
-                worker.rails.len(),
-                plain_text(&worker.id.0)
-            ));
+            let report = heard(ActivityRole::Worker).find(|node| node.last.name == worker.id.0);
+            let names = report.map(down_of).unwrap_or_default();
+            let owner = format!("worker {}", plain_text(&worker.id.0));
+            findings.push(rail_finding(&owner, &names, down, worker.rails.len()));
+        }
+    }
+    for gateway in heard(ActivityRole::Gateway) {
+        let names = down_of(gateway);
+        if !names.is_empty() {
+            let all = gateway.last.rails.len();
+            findings.push(rail_finding(&node_name(gateway), &names, names.len(), all));
         }
     }
     findings
 }
 
-fn collect_notes(picture: &ClusterPicture) -> Vec<String> {
+/// `down` of `all` rails can't be used. Its last report may not name them yet.
+fn rail_finding(owner: &str, names: &[String], down: usize, all: usize) -> HealthLine {
+    let named = match names {
+        [] => String::new(),
+        _ => format!(": {}", names.join(", ")),
+    };
+    let verb = if down == 1 { "is" } else { "are" };
+    HealthLine::from_text(format!(
+        "{down} of {all} rails of {owner} {verb} down{named}. Its traffic goes another way \
+        meanwhile. Look at the cable and the switch's port, and run `verbs3 doctor` on that host; \
+        it is used again by itself."
+    ))
+    .with_runbook("rails", "rails")
+}
+
+fn collect_notes(picture: &ClusterPicture) -> Vec<HealthLine> {
     let mut notes = Vec::new();
-    let preload = &picture.cluster.preload;
-    if !preload.unfinished.is_empty() {
-        notes.push(format!(
-            "{} of the last day ended without all that was asked for. See Jobs.",
-            jobs_text(preload.unfinished.len() as u64)
-        ));
+    let unfinished = picture.cluster.preload.unfinished.len() as u64;
+    if unfinished > 0 {
+        let text = format!(
+            "{} of the last day ended without all that was asked for.",
+            jobs_text(unfinished)
+        );
+        let page = Some(("/console/jobs".to_owned(), "See which, and why".to_owned()));
+        notes.push(HealthLine { text, page });
     }
-    let recent = picture.hour.bins.iter().skip(BINS_MAX as usize - RECENT_BINS).flatten();
+    let recent = picture.hour.bins.iter().rev().take(RECENT_BINS).flatten();
     let failed: u64 = recent.map(|bin| bin.counters.requests_failed).sum();
     if failed > 0 {
-        notes.push(format!(
+        let text = format!(
             "{} requests of the last five minutes were answered with an error of the server (5xx). \
             The gateways' logs say why.",
             count_text(failed)
-        ));
+        );
+        notes.push(HealthLine::from_text(text).with_runbook("errors", "requests that fail"));
     }
     if picture.nodes.is_empty() {
-        notes.push(
-            "No gateway and no worker has reported its figures yet. They ask every minute \
-            whether a leader wants them."
-                .to_owned(),
-        );
+        let text = "No gateway and no worker has reported its figures yet. They ask every minute \
+            whether a leader wants them.";
+        notes.push(HealthLine::from_text(text.to_owned()));
     }
     notes
 }
@@ -133,10 +233,10 @@ pub(super) fn jobs_text(count: u64) -> String {
     if count == 1 { "One job".to_owned() } else { format!("{} jobs", count_text(count)) }
 }
 
-pub(super) fn role_name(role: ActivityRole) -> &'static str {
-    match role {
-        ActivityRole::Worker => "Worker",
-        ActivityRole::Gateway => "Gateway",
+fn draw_line(line: &HealthLine) -> Markup {
+    html! {
+        (line.text)
+        @if let Some((path, text)) = &line.page { " " a href=(path) { (text) } }
     }
 }
 
@@ -150,10 +250,10 @@ impl HealthPicture {
                     @if is_well { "The cluster is well" } @else { "Something is to be done" }
                 }
                 @if is_well { p { (well_text(self.workers)) } }
-                @else { ul { @for finding in &self.findings { li { (finding) } } } }
+                @else { ul { @for finding in &self.findings { li { (draw_line(finding)) } } } }
             }
             @if !self.notes.is_empty() {
-                ul class="notes" { @for note in &self.notes { li { (note) } } }
+                ul class="notes" { @for note in &self.notes { li { (draw_line(note)) } } }
             }
         }
     }

@@ -9,6 +9,7 @@ use verbs3_preload::api::{JobState, JobView, PreloadJobAction, PreloadPhase};
 use super::super::form::ConsoleForm;
 use super::super::shown_text::{count_text, duration_text, plain_text, sentence, size_text};
 use super::frame::draw_notice;
+use super::runbooks::runbook_path;
 use crate::console_access::SignedInUser;
 
 /// Most paths of a job that its page lists.
@@ -83,7 +84,8 @@ fn draw_progress(job: &JobView) -> Markup {
     };
     let mut text = format!("{} of {} objects", count_text(done), count_text(all));
     if counters.objects_failed > 0 {
-        text.push_str(&format!(", {} failed", count_text(counters.objects_failed)));
+        let failed = count_text(counters.objects_failed);
+        text.push_str(&format!(" gone through, {failed} failed"));
     }
     html! {
         @if job.state == JobState::Running && all > 0 && job.phase != PreloadPhase::Count {
@@ -141,9 +143,13 @@ fn draw_failures(job: &JobView) -> Markup {
     html! {
         section aria-labelledby="failures-title" {
             h2 id="failures-title" { "Failures" }
+            p { a href=(runbook_path("preload")) { "Runbook: preload jobs" } }
             p { (failures_text(failures.count)) " "
                 @if let Some(file) = &failures.file {
-                    "All are in " code { (plain_text(file)) } " on the coordinator's host."
+                    "All are in " code { (plain_text(file)) } " on the coordinator's host. "
+                }
+                @if job.counters.objects_failed > 0 && job.counters.objects_missing > 0 {
+                    "What was not loaded, and is missing at the check, is named for each."
                 }
             }
             ul class="keys" { @for failure in &failures.first { li {

@@ -69,6 +69,8 @@ pub(in super::super) fn draw_object(view: &ObjectView, question: &ObjectQuestion
             @else if shown.is_empty() {
                 p { "It has no block " (question.first_block) "; the first one is 0." }
             } @else {
+                p class="hint" { "Held by those that the map places a block at. Other workers may \
+                    have copies, of what is hot or was moved; they are not asked." }
                 div class="scroll" tabindex="0" role="region" aria-label="Blocks" {
                     table {
                         thead { tr {

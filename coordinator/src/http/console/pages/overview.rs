@@ -217,17 +217,17 @@ fn moving_text(worker: &WorkerView) -> String {
     let share = worker.share_percent;
     match (worker.state, worker.handing_over) {
         (WorkerState::Draining, Some(left)) if left.blocks_left > 0 => format!(
-            "Worker {id} is drained: it has {share} % of its share, and hands over {} of {} hot \
-            blocks.",
+            "Worker {id} is being drained: it has {share} % of its share left, and has {} of {} hot \
+            blocks to hand over. Wait with stopping it.",
             count_text(left.blocks_left),
             count_text(left.blocks)
         ),
         (WorkerState::Draining, _) if worker.drained => {
             format!("Worker {id} is drained and may be stopped.")
         }
-        (WorkerState::Draining, _) => {
-            format!("Worker {id} is drained: it has {share} % of its share.")
-        }
+        (WorkerState::Draining, _) => format!(
+            "Worker {id} is being drained: it has {share} % of its share left. Wait with stopping it."
+        ),
         (WorkerState::Joining, _) => format!("Worker {id} joins with the next map."),
         _ => format!("Worker {id} joins: it has {share} % of its share so far."),
     }
@@ -241,8 +241,13 @@ fn draw_hot(picture: &ClusterPicture) -> Markup {
             @if hot.hottest.is_empty() {
                 p { "No block is read more than one worker should serve." }
             } @else {
-                p { (count_text(hot.blocks)) " blocks are served by several workers, since they \
-                    are read so much. The hottest:" }
+                p {
+                    @if hot.blocks == 1 { "One block is read so much that several workers serve it." }
+                    @else {
+                        (count_text(hot.blocks)) " blocks are read so much that several workers \
+                        serve each. The hottest:"
+                    }
+                }
                 div class="scroll" tabindex="0" role="region" aria-label="Hot blocks" {
                     table {
                         thead { tr {

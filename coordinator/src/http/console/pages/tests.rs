@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use serde_json::json;
-use verbs3_coordinator_client::api::{ActivityRole, NodeActivity};
+use verbs3_coordinator_client::api::{ActivityRole, NodeActivity, WorkerState};
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_preload::api::{JobView, ObjectView};
+use verbs3_protocol::WorkerId;
 
 use super::super::form::ConsoleForm;
 use super::super::picture::ClusterPicture;
@@ -132,15 +133,69 @@ fn what_a_silent_process_said_is_not_shown_as_if_it_were_so() {
     let (heard, silent) = (hostile_picture(115), hostile_picture(110 + 200));
     let overview = draw_overview(&heard).into_string();
     assert!(overview.contains("From 1 gateway and 1 worker. Only 15 s"), "{overview}");
-    assert!(overview.contains("does not ask one store"), "{overview}");
+    assert!(overview.contains("is not asked at present by"), "{overview}");
     assert!(overview.contains("users file is bad"), "{overview}");
     let overview = draw_overview(&silent).into_string();
     assert!(overview.contains("From 0 gateways and 0 workers; 2 are silent"), "{overview}");
     assert!(overview.contains("has said nothing of its work for 3 min"), "{overview}");
-    assert!(!overview.contains("does not ask one store"), "{overview}");
+    assert!(!overview.contains("is not asked at present"), "{overview}");
     let nodes = draw_nodes(&silent).into_string();
     assert_eq!(nodes.matches("silent for 3 min").count(), 2, "{nodes}");
     assert!(!nodes.contains("not open") && !nodes.contains("0.1/s"), "{nodes}");
+}
+
+#[test]
+fn what_is_wrong_leads_to_its_runbook() {
+    let overview = |cut_off: u64, failed: u64, asked: u64| {
+        let mut picture = hostile_picture(115);
+        let mut board = ActivityBoard::new(Duration::from_secs(10));
+        for (number, failed, asked) in [(1, 0, 0), (2, failed, asked)] {
+            let report = json!({
+                "role": "worker", "name": "a", "number": number,
+                "counters": {
+                    "store_failures": failed, "store_requests": asked, "requests_failed": 2 * asked,
+                },
+                "gauges": { "stores_cut_off": cut_off },
+                "rails": [{ "name": "mlx5_0:1", "up": false }, { "name": "mlx5_1:1", "up": true }],
+            });
+            let at = seconds(90 + 10 * number);
+            board.record_report("", serde_json::from_value(report).unwrap(), at).unwrap();
+        }
+        picture.hour = board.last_hour(seconds(115));
+        picture.nodes = board.recent_reports(seconds(115));
+        let workers = &mut picture.cluster.workers;
+        let mut gone = workers[0].clone();
+        workers[0].id = WorkerId("a".to_owned());
+        workers[0].rails.push("10.0.0.1:9403".to_owned());
+        (gone.id, gone.state) = (WorkerId("ab".to_owned()), WorkerState::Missing);
+        workers.push(gone);
+        picture.cluster.findings =
+            vec!["worker ab is gone".to_owned(), "worker a hangs".to_owned()];
+        draw_overview(&picture).into_string()
+    };
+    let link = |name: &str| format!("<a href=\"/console/runbooks/{name}\">Runbook: ");
+    let well = overview(0, 0, 4);
+    for part in [
+        format!("Worker ab is gone. {}", link("workers")),
+        "<li>Worker a hangs.</li>".to_owned(),
+        "1 of 2 rails of worker a is down: mlx5_0:1.".to_owned(),
+        link("rails"),
+        "8 requests of the last five minutes were answered with an error".to_owned(),
+        link("errors"),
+    ] {
+        assert!(well.contains(&part), "{part} is not in {well}");
+    }
+    assert!(!well.contains(&link("store")), "{well}");
+    // A slip among many is none of the operator's.
+    assert!(!overview(0, 1, 4).contains("requests to stores failed"));
+    for (failed, asked) in [(1, 2), (10, 900)] {
+        let said = format!("{failed} of {asked} requests to stores failed within the last minute");
+        let page = overview(0, failed, asked);
+        assert!(page.contains(&said) && page.contains(&link("store")), "{page}");
+    }
+    let page = overview(1, 3, 3);
+    assert!(page.contains("is not asked at present by worker a."), "{page}");
+    assert!(!page.contains("requests to stores failed"), "{page}");
 }
 
 #[test]
