@@ -45,6 +45,8 @@ for folder in "$ROOT"/deploy/systemd/*.service.d; do
     done
 done
 place "$ROOT/deploy/certificates.sh" "$docs/examples/certificates.sh" 755
+for script in "$ROOT"/deploy/host/*.sh; do place "$script" "$docs/examples/host/$(basename "$script")" 755; done
+place "$ROOT/deploy/host/verbs3.nft" "$docs/examples/host/verbs3.nft"
 place "$HERE/copyright" "$docs/copyright"
 place "$HERE/README.Debian" "$docs/README.Debian"
 place "$ROOT/CHANGELOG.md" "$docs/CHANGELOG.md"

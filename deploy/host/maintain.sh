@@ -30,17 +30,21 @@ done
 
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 # Where the units take them from.
-export VERBS3_CLUSTER__SECRET_FILE=${VERBS3_CLUSTER__SECRET_FILE:-/etc/verbs3/cluster-secret}
+export VERBS3_CLUSTER__SECRET_FILE=${VERBS3_CLUSTER__SECRET_FILE:-$ROOT/etc/verbs3/cluster-secret}
+while IFS='=' read -r name value; do
+    if [[ $name =~ ^VERBS3_[A-Z0-9_]+$ && ! -v $name ]]; then
+        value=${value#[\"\']}
+        export "$name=${value%[\"\']}"
+    fi
+done < <(cat "$ROOT"/etc/verbs3/{worker,cluster}.env 2>/dev/null || true)
 WORKER_ADMIN=${WORKER_ADMIN:-http://127.0.0.1:9401} GATEWAY_ADMIN=${GATEWAY_ADMIN:-http://127.0.0.1:9001}
 
 say() { echo "maintain: $*"; }
 die() { echo "maintain: $*" >&2; exit 1; }
 has_unit() { systemctl is-enabled --quiet "verbs3@$1"; }
 worker_id() {
-    local id
-    id=${VERBS3_WORKER__ID:-$(sed -n 's/^VERBS3_WORKER__ID=//p' "$ROOT/etc/verbs3/worker.env" 2>/dev/null || true)}
-    [ -n "$id" ] || die "this worker's id is not known: set VERBS3_WORKER__ID"
-    echo "$id"
+    [ -n "${VERBS3_WORKER__ID:-}" ] || die "this worker's id is not known: set VERBS3_WORKER__ID"
+    echo "$VERBS3_WORKER__ID"
 }
 
 # until_true WHAT COMMAND...: once a second.

@@ -3,11 +3,13 @@
 #
 #   tune.sh --check [OPTION...]      a line for each setting; exit status 1 if one differs. Changes nothing
 #   tune.sh --apply [OPTION...]      sets what differs, as root
+#   tune.sh --remove                 removes every file that --apply has written; what is in force stays so until a reboot
 #
 #   --only GROUP,GROUP    memlock sysctl huge modules links rings irqs power; all of them unless said
 #   --devices DEV,DEV     RDMA devices, such as mlx5_0; all of them unless said
 #   --huge-pages N        reserved huge pages of 2 MiB for other programs: verbs3 takes transparent ones. 0 (unless said): as they are
 #   --mtu N               of Ethernet ports with RDMA (9000); 0: leave it alone
+#   --at-boot             --apply without a file that it writes: a device that is late, or gone, takes no setting along
 #   --root DIR            another tree in place of /, for tests
 #
 # What is only in memory (rings, interrupts, governor) is set again at each boot by verbs3-host.service, which --apply installs.
@@ -15,11 +17,12 @@
 # shellcheck disable=SC2317 # functions that `differs` is given by their names
 set -euo pipefail
 
-MODE='' ROOT='' ONLY='' DEVICES='' HUGE_PAGES=0 MTU=9000
-usage() { sed -n 's/^# \{0,1\}//p' "$0" | sed -n 2,15p >&2; exit 2; }
+MODE='' AT_BOOT=0 ROOT='' ONLY='' DEVICES='' HUGE_PAGES=0 MTU=9000
+usage() { sed -n 's/^# \{0,1\}//p' "$0" | sed -n 2,17p >&2; exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
-        --check|--apply) MODE=${1#--} ;;
+        --check|--apply|--remove) MODE=${1#--} ;;
+        --at-boot) AT_BOOT=1 ;;
         --only) ONLY=,${2:?}, ; shift ;;
         --devices) DEVICES=${2:?}; shift ;;
         --huge-pages) HUGE_PAGES=${2:?}; shift ;;
@@ -33,7 +36,7 @@ done
 [[ $HUGE_PAGES$MTU =~ ^[0-9]+$ ]] || usage
 
 SYS=$ROOT/sys PROC=$ROOT/proc ETC=$ROOT/etc
-differing=0 changed=0
+differing=0 written=0
 
 wanted() { [ -z "$ONLY" ] || [[ $ONLY == *",$1,"* ]]; }
 told() { printf '%-8s %-9s %s\n' "$1" "$2" "$3"; }
@@ -46,7 +49,7 @@ differs() {
     if [ "$MODE" = check ]; then
         told differs "$group" "$what"; differing=1
     elif "$@"; then
-        told set "$group" "$what"; changed=1
+        told set "$group" "$what"
     else
         told failed "$group" "$what"; differing=1
     fi
@@ -60,10 +63,11 @@ put() { { printf '%s' "$2" >"$1"; } 2>/dev/null; }
 # keep GROUP FILE TEXT: a file with this content.
 keep() {
     local group=$1 file=$2 text=$3
+    [ "$AT_BOOT" = 0 ] || return 0
     if [ "$(cat "$file" 2>/dev/null)" = "$text" ]; then fine "$group" "${file#"$ROOT"}"; return; fi
     differs "$group" "${file#"$ROOT"} is missing or says something else" keep_file "$file" "$text"
 }
-keep_file() { mkdir -p "$(dirname "$1")" && printf '%s\n' "$2" >"$1"; }
+keep_file() { mkdir -p "$(dirname "$1")" && printf '%s\n' "$2" >"$1" && written=1; }
 
 # set_value GROUP FILE VALUE [SHOWN]: a file of sysfs or /proc/sys. What the kernel shows may have brackets around what is in force.
 set_value() {
@@ -83,7 +87,20 @@ rdma_devices() {
     for device in "$SYS"/class/infiniband/*; do [ -e "$device" ] && basename "$device"; done
     return 0
 }
-netdevs() { local one; for one in "$SYS/class/infiniband/$1/device/net"/*; do [ -e "$one" ] && basename "$one"; done; return 0; }
+netdevs() {
+    local one card=$SYS/class/infiniband/$1/device/net
+    # Soft-RoCE is on no card: its ports name the network device.
+    [ -d "$card" ] || { cat "$SYS/class/infiniband/$1/ports"/*/gid_attrs/ndevs/* 2>/dev/null | sort -u || true; return 0; }
+    for one in "$card"/*; do [ -e "$one" ] && basename "$one"; done
+    return 0
+}
+# Where its interrupts are: the card of the device, or what its network device is on; virtio's is one above.
+card() {
+    local place dev
+    for place in "$SYS/class/infiniband/$1/device" $(for dev in $(netdevs "$1"); do printf '%s\n' "$SYS/class/net/$dev/device"{,/..}; done); do
+        if [ -d "$place/msi_irqs" ]; then readlink -f "$place"; return; fi
+    done
+}
 driver() { basename "$(readlink "$SYS/class/infiniband/$1/device/driver" 2>/dev/null || echo unknown)"; }
 
 memlock() {
@@ -173,18 +190,24 @@ links() {
                     fine links "$dev MTU $(cat "$SYS/class/net/$dev/mtu")"
                 else
                     set_value links "$SYS/class/net/$dev/mtu" "$mtu"
-                    rules+=("ACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"$dev\", ATTR{mtu}=\"$mtu\"")
+                    whenever "$dev" mtu "$mtu"
                 fi
-                rules+=("ACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"$dev\", ATTR{mode}=\"$mode\"")
+                whenever "$dev" mode "$mode"
             elif [ "$MTU" -gt 0 ]; then
                 set_value links "$SYS/class/net/$dev/mtu" "$MTU"
-                rules+=("ACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"$dev\", ATTR{mtu}=\"$MTU\"")
+                whenever "$dev" mtu "$MTU"
             fi
         done
     done
     several_rails
     [ ${#rules[@]} -eq 0 ] || keep links "$ETC/udev/rules.d/90-verbs3.rules" "# verbs3: a network manager that sets an MTU of its own comes after, and wants the same.
 $(printf '%s\n' "${rules[@]}" | sort)"
+}
+
+# A rule for `links`. What comes late still has the kernel's name, and is about to get this one; what was there early has it.
+whenever() {
+    local name
+    for name in "NAME==\"$1\"" "NAME==\"\", KERNEL==\"$1\""; do rules+=("ACTION==\"add\", SUBSYSTEM==\"net\", $name, ATTR{$2}=\"$3\""); done
 }
 
 # Several rails on one network: each answers for its own address alone, and takes what comes by another way. Of these devices alone:
@@ -225,13 +248,15 @@ rings() {
             if said=$(ethtool -c "$dev" 2>/dev/null) && [[ $said == *"Adaptive RX:"* ]]; then
                 # Few interrupts under load, no wait when idle.
                 if [[ $said == *"Adaptive RX: on"* ]]; then fine rings "$dev adaptive-rx on"
+                elif [[ $said == *"Adaptive RX: n/a"* ]]; then note rings "$dev has no adaptive-rx"
                 else differs rings "$dev adaptive-rx off, wanted on" ethtool -C "$dev" adaptive-rx on; fi
             fi
             if said=$(ethtool -k "$dev" 2>/dev/null); then
                 for name in tcp-segmentation-offload generic-receive-offload; do
-                    case $said in
+                    case $name$said in
                         *"$name: on"*) fine rings "$dev $name on" ;;
                         *"$name: off [fixed]"*) note rings "$dev $name is fixed" ;;
+                        tcp*"tx-checksumming: off"*"$name: off"*) advise rings "$dev has tx-checksumming off, which $name needs: ethtool -K $dev tx on, where it can" ;;
                         *"$name: off"*) differs rings "$dev $name off, wanted on" ethtool -K "$dev" "$name" on ;;
                     esac
                 done
@@ -250,8 +275,8 @@ cpus() { tr , '\n' <<<"$1" | while IFS=- read -r first last; do seq "$first" "${
 irqs() {
     local device place irq list number now
     for device in $(rdma_devices); do
-        place=$SYS/class/infiniband/$device/device
-        if [ ! -d "$place/msi_irqs" ] || [ ! -e "$place/local_cpulist" ]; then continue; fi
+        place=$(card "$device")
+        [ -e "$place/local_cpulist" ] || continue
         mapfile -t list < <(cpus "$(cat "$place/local_cpulist")")
         number=0
         for irq in $(cd "$place/msi_irqs" && printf '%s\n' * | sort -n); do
@@ -280,7 +305,8 @@ power() {
 
 # Again at each boot, with the same words.
 boot() {
-    local words=("--apply")
+    local words=("--apply" "--at-boot")
+    [ "$AT_BOOT" = 0 ] || return 0
     [ -z "$ONLY" ] || { words+=("--only" "${ONLY#,}"); words[-1]=${words[-1]%,}; }
     [ -z "$DEVICES" ] || words+=("--devices" "$DEVICES")
     [ "$HUGE_PAGES" = 0 ] || words+=("--huge-pages" "$HUGE_PAGES")
@@ -306,8 +332,25 @@ WantedBy=multi-user.target"
 enable_unit() {
     mkdir -p "$ETC/systemd/system/multi-user.target.wants"
     ln -sfn ../verbs3-host.service "$ETC/systemd/system/multi-user.target.wants/verbs3-host.service"
+    written=1
 }
 
+remove_files() {
+    local file
+    for file in "$ETC"/security/limits.d/90-verbs3.conf "$ETC"/systemd/system/*.service.d/90-verbs3-memlock.conf "$ETC"/sysctl.d/9[0-2]-verbs3*.conf \
+        "$ETC"/tmpfiles.d/90-verbs3.conf "$ETC"/modules-load.d/verbs3.conf "$ETC"/udev/rules.d/90-verbs3.rules \
+        "$ETC"/systemd/system/{multi-user.target.wants/,}verbs3-host.service "$ROOT"/usr/local/sbin/verbs3-tune; do
+        if [ ! -e "$file" ] && [ ! -L "$file" ]; then continue; fi
+        rm -- "$file"; written=1
+        told removed files "${file#"$ROOT"}"
+        [[ $file != *.service.d/* ]] || rmdir --ignore-fail-on-non-empty "$(dirname "$file")"
+    done
+}
+reload() {
+    if [ "$written" = 1 ] && [ -z "$ROOT" ]; then systemctl daemon-reload 2>/dev/null || true; udevadm control --reload 2>/dev/null || true; fi
+}
+
+if [ "$MODE" = remove ]; then remove_files; reload; exit 0; fi
 [ -n "$(rdma_devices)" ] || note devices "no RDMA device is here: links, rings and irqs have nothing to do"
 ! wanted memlock || memlock
 ! wanted sysctl || sysctls
@@ -318,5 +361,5 @@ enable_unit() {
 ! wanted irqs || irqs
 ! wanted power || power
 boot
-if [ "$MODE" = apply ] && [ "$changed" = 1 ] && [ -z "$ROOT" ]; then systemctl daemon-reload 2>/dev/null || true; udevadm control --reload 2>/dev/null || true; fi
+reload
 exit "$differing"

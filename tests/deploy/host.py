@@ -124,21 +124,31 @@ def made_up(folder: Path) -> list[str]:
     kept = {"etc/security/limits.d/90-verbs3.conf": "memlock unlimited", "etc/systemd/system/containerd.service.d/90-verbs3-memlock.conf": "LimitMEMLOCK=infinity",
             "etc/sysctl.d/90-verbs3.conf": "net.core.rmem_max = 134217728", "etc/sysctl.d/91-verbs3-huge.conf": "vm.nr_hugepages = 1024",
             "etc/sysctl.d/92-verbs3-rails.conf": "net.ipv4.conf.ens1f0np0.rp_filter = 2", "etc/tmpfiles.d/90-verbs3.conf": "shmem_enabled - - - - advise",
-            "etc/udev/rules.d/90-verbs3.rules": 'KERNEL=="ib1", ATTR{mode}="connected"',
-            "etc/systemd/system/verbs3-host.service": "ExecStart=/usr/local/sbin/verbs3-tune --apply --huge-pages 1024"}
+            "etc/udev/rules.d/90-verbs3.rules": 'NAME=="", KERNEL=="ib1", ATTR{mode}="connected"',
+            "etc/systemd/system/verbs3-host.service": "ExecStart=/usr/local/sbin/verbs3-tune --apply --at-boot --huge-pages 1024"}
     wrong += [f"{name} does not keep {text}" for name, text in kept.items() if text not in after.get(name, "")]
     if tune(root, programs, "--apply", *words)[0] != 0 or tree(root) != after:
         wrong.append("a second --apply changes something")
+    # A device that is gone at one boot takes nothing along.
+    (root / "sys/class/infiniband/mlx4_0").rename(root / "mlx4_0")
+    status, lines = tune(root, programs, "--apply", "--at-boot", *words)
+    if status != 0 or any((root / name).read_text() != after[name] for name in kept):
+        wrong.append(f"--at-boot writes files: {status}: {lines}")
+    (root / "mlx4_0").rename(root / "sys/class/infiniband/mlx4_0")
     put(root / "proc/sys/net/core/rmem_max", "1")
     if tune(root, programs, "--check", *words)[0] != 1 or tune(root, programs, "--check", "--only", "links", *words)[1] == lines:
         wrong.append("a setting that is lost goes unnoticed, or --only is not obeyed")
-    for words in (("--check", "--nonsense"), ("--only", "links"), ("--check", "--mtu", "much")):
-        if subprocess.run([TUNE, *words], capture_output=True).returncode != 2:
-            wrong.append(f"tune.sh {words} is taken")
     done = subprocess.run(["systemd-analyze", "verify", root / "etc/systemd/system/verbs3-host.service"], capture_output=True, text=True)
     said = [line for line in done.stderr.splitlines() if "not executable" not in line]
     if shutil.which("systemd-analyze") and said:
         wrong.append(f"verbs3-host.service: {said}")
+    tune(root, programs, "--remove")
+    left = [name for name in (*kept, "etc/modules-load.d/verbs3.conf", "usr/local/sbin/verbs3-tune") if (root / name).exists()]
+    if left:
+        wrong.append(f"--remove leaves {left}")
+    for words in (("--check", "--nonsense"), ("--only", "links"), ("--check", "--mtu", "much")):
+        if subprocess.run([TUNE, *words], capture_output=True).returncode != 2:
+            wrong.append(f"tune.sh {words} is taken")
     return wrong
 
 

@@ -43,9 +43,10 @@ hold "and lays the new one beside it" 'grep -q "# of the second version" /etc/ve
 hold "and keeps the folder's mode" '[ "$(stat -c %a /etc/verbs3)" = 700 ]'
 dpkg --force-depends --force-confdef --force-confold -i "$FIRST" >/dev/null 2>&1
 hold "the way back keeps it, too" 'tail -1 /etc/verbs3/verbs3.toml | grep -q operator'
-mkdir -p /var/lib/verbs3/disk /var/lib/verbs3/drive /etc/systemd/system/multi-user.target.wants
+mkdir -p /var/lib/verbs3/disk /var/lib/verbs3/drive /etc/systemd/system/multi-user.target.wants /etc/systemd/system/sockets.target.wants /run/verbs3
 touch /var/lib/verbs3/disk/page
 ln -s /usr/lib/systemd/system/verbs3@.service /etc/systemd/system/multi-user.target.wants/verbs3@worker.service
+ln -s /usr/lib/systemd/system/verbs3-gateway.socket /etc/systemd/system/sockets.target.wants/verbs3-gateway.socket
 dpkg -r verbs3 >/dev/null 2>&1
 hold "a removal keeps the configuration and the cache" '[ -e /etc/verbs3/verbs3.toml ] && [ -e /var/lib/verbs3/disk ] && [ ! -e /usr/bin/verbs3 ]'
 hold "and takes what was enabled" '! find /etc/systemd/system -name "verbs3*" | grep -q .'
@@ -53,7 +54,7 @@ mount -t tmpfs none /var/lib/verbs3/drive; touch /var/lib/verbs3/drive/data
 dpkg -P verbs3 >/dev/null 2>&1
 hold "a purge leaves a drive that is mounted, and ends well" '[ -e /var/lib/verbs3/drive/data ] && [ ! -e /var/lib/verbs3/disk ] && ! dpkg -s verbs3 2>/dev/null | grep -q Status:'
 umount /var/lib/verbs3/drive; rmdir /var/lib/verbs3/drive; rmdir /var/lib/verbs3
-hold "a purge takes them, and no secret" '[ ! -e /etc/verbs3/verbs3.toml ] && [ ! -e /var/lib/verbs3 ] && [ -e /etc/verbs3/cluster-secret ]'
+hold "a purge takes them, and no secret" '[ ! -e /etc/verbs3/verbs3.toml ] && [ ! -e /var/lib/verbs3 ] && [ ! -e /run/verbs3 ] && [ -e /etc/verbs3/cluster-secret ]'
 """
 
 
