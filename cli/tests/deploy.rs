@@ -116,15 +116,18 @@ fn one_file_serves_hosts_that_have_what_their_roles_read() {
     assert!(config.contains(identities));
     let folder = tempfile::tempdir().unwrap();
     let (own, file) = (folder.path().join("identities.toml"), folder.path().join("verbs3.toml"));
-    fs::write(&file, config.replace(identities, own.to_str().unwrap())).unwrap();
+    let secret = folder.path().join("cluster-secret");
+    fs::write(&secret, "a secret of thirty-two characters or more").unwrap();
+    let config = config
+        .replace(identities, own.to_str().unwrap())
+        .replace("/etc/verbs3/cluster-secret", secret.to_str().unwrap());
+    fs::write(&file, config).unwrap();
     let check = |roles: &[&str]| {
         let mut command = verbs3();
         command.args(["config", "check"]).arg(&file);
         command.args(roles.iter().flat_map(|role| ["--role", role]));
-        // cluster.env and worker.env.
-        command
-            .env("VERBS3_CLUSTER__SECRET", "a secret of thirty-two characters or more")
-            .env("VERBS3_WORKER__ID", "gpu-07");
+        // worker.env.
+        command.env("VERBS3_WORKER__ID", "gpu-07");
         command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
         let output = command.output().unwrap();
         // No warning either.

@@ -2,7 +2,7 @@
 """Runs hardware.sh, traffic.sh and maintain.sh of deploy/host over a made-up tree of a host, with programs that answer as a script of
 theirs says and note what they were asked.
 
-    host_scripts.py DIR      DIR takes the tree
+    host_scripts.py VERBS3 DIR      VERBS3: the built binary, which looks at this host once; DIR takes the tree
 
 Prints what is wrong and exits 1."""
 
@@ -74,6 +74,15 @@ class MadeHost:
 
     def answers(self, program: str, lines: str) -> None:
         (self.state / program).write_text(lines)
+
+    def has_real(self, verbs3: Path) -> None:
+        """The binary itself in place of its stand-in, with what deploy/systemd gives a worker's host."""
+        program = self.programs / "verbs3"
+        program.unlink()
+        program.symlink_to(verbs3)
+        shipped = (ROOT / "deploy/systemd/verbs3.toml").read_text().replace("64GiB", "16MiB")
+        self.put("etc/verbs3/worker.toml", shipped.replace("/etc/verbs3/", f"{self.root}/etc/verbs3/"))
+        self.put("etc/verbs3/cluster-secret", "a secret of the scripts' test, long enough")
 
     def run(self, script: str, *words: str) -> tuple[int, str]:
         """Exit status, and all that it says."""
@@ -193,11 +202,24 @@ def faults(host: MadeHost, folder: Path) -> list[str]:
     return wrong + expect("a device that is not there", host.run("maintain.sh", "reset", "mlx5_9"), 1, "there is no RDMA device mlx5_9")
 
 
-def main(folder: Path) -> list[str]:
+def real_doctor(host: MadeHost, verbs3: Path, folder: Path) -> list[str]:
+    """Whether the binary takes what `end` and `collect` give it; no coordinator is there."""
+    host.has_real(verbs3)
+    config = str(host.root / "etc/verbs3/worker.toml")
+    wrong = expect("end with the real doctor", host.run("maintain.sh", "end", "--anyway", "--config", config), 0, "worker.memory.capacity is 16 MiB", "no coordinator answers")
+    kept = folder / "real.tar.gz"
+    wrong += expect("collect with the real doctor", host.run("maintain.sh", "collect", str(kept), "--config", config), 0)
+    with tarfile.open(kept) as tar:
+        said = tar.extractfile(next(name for name in tar.getnames() if name.endswith("/doctor.json"))).read().decode()
+    return wrong if '"findings"' in said and "exit status 2" not in said else [*wrong, f"collect kept {said!r} of doctor"]
+
+
+def main(verbs3: Path, folder: Path) -> list[str]:
     wrong = hardware(MadeHost(folder)) + traffic(MadeHost(folder)) + maintenance(MadeHost(folder)) + faults(MadeHost(folder), folder)
+    wrong += real_doctor(MadeHost(folder), verbs3, folder)
     print("host scripts: hardware.sh, traffic.sh and maintain.sh over a made-up host")
     return wrong
 
 
 if __name__ == "__main__":
-    judge(main, __doc__, 1)
+    judge(main, __doc__, 2)

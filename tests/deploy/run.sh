@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #! Holds deploy/ against what reads it: the chart and the manifests against the API's schema (charts.py), the pods and the units against
 #! the built binary, which is started by them (pods.py, certified_pods.py, units.py), alerts and dashboard
-#! against its metrics (alerts.py), files that a person brings along against the binary (brought_files.py), the host's scripts against a made-up host (host.py, host_scripts.py), the Debian package where it is installed (package.py), the image where podman starts it (image_build.py, image_packages.py); all in namespaces of their own.
+#! against its metrics (alerts.py), files that a person brings along against the binary (brought_files.py), the host's scripts against a made-up host (host.py, host_scripts.py), the runbooks' commands against a host laid out as deploy/README.md says (runbook_commands.py), the Debian package where it is installed (package.py), the image where podman starts it (image_build.py, image_packages.py); all in namespaces of their own.
 #
 #   run.sh DIR     DIR takes trees and logs; DIR/not-proven what this machine does not allow
 set -euo pipefail
@@ -48,7 +48,8 @@ mkdir -p "$DIR/image" "$DIR/image-packages"
 [ ! -e "$DIR/image/not-proven" ] || not_proven "$(cat "$DIR/image/not-proven")"
 unshare "${own[@]}" "$VENV/bin/python" "$HERE/host.py" "$(mktemp -d "$DIR/host.XXXXXX")"
 mkdir -p "$DIR/host-scripts"
-"$VENV/bin/python" "$HERE/host_scripts.py" "$DIR/host-scripts"
+"$VENV/bin/python" "$HERE/host_scripts.py" "$VERBS3" "$DIR/host-scripts"
+unshare "${own[@]}" "$VENV/bin/python" "$HERE/runbook_commands.py" "$VERBS3" "$ETCD" "$(mktemp -d "$DIR/runbooks.XXXXXX")"
 PROMETHEUS=$("$ROOT/tests/testbed/prometheus.sh")
 # An API server takes minutes to build: alerts of webhook and controller are tried where it was built before.
 api_server=$("$ROOT/tests/testbed/kubernetes.sh" --cached kube-apiserver)/kube-apiserver || api_server=

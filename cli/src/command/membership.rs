@@ -118,11 +118,15 @@ pub fn client_from_layers(
         config = read(&ConfigLayers { file: Some(file), ..layers.clone() })?.config;
     }
     if config.cluster.coordinators.is_empty() {
-        bail!("no coordinator is named; write --config FILE or --coordinator URL");
+        bail!(
+            "no coordinator is named; write --config FILE, which on hosts and in pods is \
+            /etc/verbs3/verbs3.toml, or --coordinator URL"
+        );
     }
     if config.cluster.resolve_secret()?.is_none() {
         bail!(
-            "the cluster's secret is missing; write --config FILE, or set VERBS3_CLUSTER__SECRET"
+            "the cluster's secret is missing; say cluster.secret_file in the file of --config, or \
+            set VERBS3_CLUSTER__SECRET_FILE=/etc/verbs3/cluster-secret"
         );
     }
     let cluster = TrustedCluster::load(config.cluster)?;
