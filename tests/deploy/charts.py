@@ -21,6 +21,8 @@ from verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART, OVERLAYS, KUBERNETES = ROOT / "deploy/helm/verbs3", ROOT / "deploy/helm/overlays", ROOT / "deploy/kubernetes"
+# Documents that name values of the chart.
+DOCUMENTS = ("deploy/README.md", "deploy/rdma.md", "docs/kubernetes.md", "docs/capacity.md")
 sys.path.insert(0, str(ROOT / "deploy/helm"))
 import render  # noqa: E402 # where it is
 
@@ -97,6 +99,7 @@ OTHERS = {"PodMonitor": "monitoring.coreos.com/v1", "PrometheusRule": "monitorin
           "NicClusterPolicy": "mellanox.com/v1alpha1", "HostDeviceNetwork": "mellanox.com/v1alpha1",
           "MacvlanNetwork": "mellanox.com/v1alpha1", "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1",
           "SriovNetworkNodePolicy": "sriovnetwork.openshift.io/v1", "SriovNetwork": "sriovnetwork.openshift.io/v1",
+          "SriovIBNetwork": "sriovnetwork.openshift.io/v1",
           "NodeFeatureRule": "nfd.k8s-sigs.io/v1alpha1",
           "Issuer": "cert-manager.io/v1", "Certificate": "cert-manager.io/v1",
           "Preload": "verbs3.io/v1alpha1", "Kustomization": "kustomize.config.k8s.io/v1beta1"}
@@ -178,9 +181,46 @@ def unoffered(overlays: dict[str, str], offers: str) -> list[str]:
     return [f"{name}: nothing in deploy/kubernetes/rdma offers {resource}" for name, resource in sorted(asked) if resource not in offered]
 
 
+def unknown_values(text: str, values: dict) -> list[str]:
+    """Names of values in a document that the chart has not, of those that begin as one of its values."""
+    told = [word.partition("=")[0] for words in re.findall(r"--set(?:-json)? '?([^\s`]+)", text) for word in words.split(",")]
+    files, unknown = {path.name for path in (ROOT / "deploy").rglob("*")}, []
+    for name in told + re.findall(r"`([a-z]\w*(?:\.\w+)+)", text):
+        first, *steps = re.sub(r"\[.*", "", name).split(".")
+        if name in files or (first not in values and name not in told):
+            continue
+        place = values.get(first)
+        for step in steps:
+            # Empty maps, lists and `settings` are for anybody's words.
+            if first == "settings" or place in ({}, []):
+                break
+            place = place.get(step) if isinstance(place, dict) else None
+        if place is None:
+            unknown.append(name)
+    return unknown
+
+
+def documented() -> list[str]:
+    """What documents say of values, and files say by default, that is not so."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    wrong = [f"{path}: the chart has no value {name}" for path in DOCUMENTS for name in unknown_values((ROOT / path).read_text(encoding="utf-8"), values)]
+    if unknown_values("`webhook.endpoint`, `webhook.settings.endpoint`, --set nodes.bogus.a=1,webhook.tls.x=2", values) != ["nodes.bogus.a", "webhook.tls.x", "webhook.endpoint"]:
+        wrong.append("a value that the chart has not goes unnoticed")
+    policies = {path.name: one["spec"] for path in (KUBERNETES / "rdma").glob("*.yaml") for one in documents(path.read_text()) if one["kind"] == "NicClusterPolicy"}
+    if set(policies["network-operator.yaml"]) != {"rdmaSharedDevicePlugin"}:
+        wrong.append("network-operator.yaml has more than the shared device plugin")
+    parts = [part for spec in policies.values() for part in spec]
+    if len(parts) != len(set(parts)):
+        wrong.append(f"two files have one part of the network operator's policy: {sorted(parts)}")
+    return wrong
+
+
 def all_variants() -> list[tuple[str, list[str], list[str]]]:
     """Those of this file, and each overlay with jobs and without."""
-    variants = list(VARIANTS)
+    text = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
+    example = yaml.safe_load(re.search(r"^image: \{ repository.*?(?=^```)", text, re.M | re.S)[0])
+    words = [word for name, value in example.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
+    variants = [*VARIANTS, ("the README's my-values.yaml", words, ['capacity = "256GiB"', 'endpoint = "https://rgw.example:8443"'])]
     for path in sorted(OVERLAYS.glob("*.yaml")):
         # What has to be in the result is said in the overlay: `# Renders: TEXT`.
         expected = re.findall(r"^# Renders: (.+)$", path.read_text(), re.M)
@@ -227,6 +267,7 @@ def main(helm_path: Path, validate: Path, folder: Path) -> list[str]:
         wrong.append("a policy that keeps coordinators from workers goes unnoticed")
     if "VERBS3_WORKER__ADVERTISE" in render.template(helm, "--set", "settings.tcp.bind_device=ib0"):
         wrong.append("a worker that is bound to a device is told another address than the device's")
+    wrong += documented()
     print(f"charts: {len(variants)} sets of values rendered, {len(REFUSED)} refused")
     if render.main(helm, is_check=True) != 0:
         wrong.append("deploy/kubernetes is not what the chart gives")

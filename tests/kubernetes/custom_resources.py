@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests/deploy"))
 import charts  # noqa: E402 # where it is
 
 # Kinds of the network operator, SR-IOV, Multus and NFD, whose definitions crds.sh could not get.
-NOWHERE = {"NicClusterPolicy", "HostDeviceNetwork", "MacvlanNetwork", "SriovNetworkNodePolicy", "SriovNetwork", "NetworkAttachmentDefinition", "NodeFeatureRule"}
+NOWHERE = {"NicClusterPolicy", "HostDeviceNetwork", "MacvlanNetwork", "SriovNetworkNodePolicy", "SriovNetwork", "SriovIBNetwork", "NetworkAttachmentDefinition", "NodeFeatureRule"}
 # What holds names of anybody's choice.
 FREE = {"labels", "matchLabels", "annotations", "nodeSelector", "matchExpressions"}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -141,9 +141,9 @@ def hold_resources(api: ApiServer, helm: str) -> list[str]:
     hold("no kind is undefined but those whose definitions could not be had", undefined <= NOWHERE, sorted(undefined - NOWHERE))
     expected = {"PodMonitor", "PrometheusRule", "Certificate", "Issuer", "Preload"}
     hold("resources of others are among them", expected <= set(others), others)
-    named = re.search(r"kubectl get (\w+)\.whereabouts\.cni\.cncf\.io", (ROOT / "deploy/rdma.md").read_text(encoding="utf-8"))
+    named = re.search(r"kubectl get (\w+)\.whereabouts\.cni\.cncf\.io", (ROOT / "deploy/kubernetes/rdma/README.md").read_text(encoding="utf-8"))
     found = api.ask("GET", f"/apis/whereabouts.cni.cncf.io/v1alpha1/{named[1] if named else 'none'}")
-    hold("what deploy/rdma.md lists of whereabouts is a resource of its", found.status == 200, found)
+    hold("what deploy/kubernetes/rdma lists of whereabouts is a resource of its", found.status == 200, found)
     twice = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: twice }\ndata: { a: one, a: two }\n"
     said, _ = resources.refusal("/api/v1/namespaces/verbs3/configmaps/twice", twice)
     hold("a key that is there twice is refused", "already" in said, said)

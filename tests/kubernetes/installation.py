@@ -68,6 +68,12 @@ class Installation:
             raise SystemExit(f"ERROR: {commands}\n{done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
 
+    def label_nodes(self, nodes: list[str], label: str = "verbs3=yes") -> None:
+        """By the README's command: nobody else gives nodes their label."""
+        command = documented("deploy/README.md", "kubectl label node ", "\n")
+        hold("the README labels two nodes", command == "kubectl label node gpu-01 gpu-02 verbs3=yes", command)
+        self.run(command.replace("gpu-01 gpu-02", " ".join(nodes)).replace("verbs3=yes", label))
+
     def make_secrets(self) -> None:
         """By the README's commands, from the files that it wants there."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +111,9 @@ class Installation:
         # JSON is YAML, and quotes what YAML takes for a boolean.
         (self.folder / "my-values.yaml").write_text(json.dumps(values))
         command = documented("deploy/README.md", "helm install verbs3", "\n")
-        self.run(f"{command} -f deploy/helm/overlays/{overlay}" if overlay else command)
+        notes = self.run(f"{command} -f deploy/helm/overlays/{overlay}" if overlay else command)
+        counted = self.run(re.search(r"kubectl get nodes --no-headers -l .*", notes)[0])
+        hold("the chart's notes count the nodes that it goes to", int(counted) == pods["verbs3-worker"], counted)
         self.await_pods(pods, seconds)
 
     def install_manifests(self) -> None:

@@ -134,7 +134,7 @@ def run_node(said: dict, folder: Path) -> int:
     running = {start_containerd(said, folder): "containerd"}
     running[start("kubelet", said, f"{programs}/kubelet", f"--config={config}", f"--kubeconfig={said['kubelet_access']}",
                   f"--root-dir={said['kubelet_root']}", f"--node-ip={said['address']}", f"--hostname-override={said['name']}",
-                  f"--node-labels={said['labels']}", f"--register-with-taints={said['taints']}", "--v=2")] = "kubelet"
+                  f"--register-with-taints={said['taints']}", "--v=2")] = "kubelet"
     # Without the settings of connection tracking, which are the whole machine's.
     running[start("kube-proxy", said, f"{programs}/kube-proxy", "--proxy-mode=nftables", f"--kubeconfig={said['proxy_access']}",
                   f"--hostname-override={said['name']}", "--cluster-cidr=10.88.0.0/16", "--conntrack-max-per-core=0",

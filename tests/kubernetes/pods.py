@@ -206,6 +206,7 @@ def try_chart(lab: Lab, store: dict) -> None:
     lab.cluster.make_volumes(0)
     make_train(lab)
     installed = Installation(lab.cluster, lab.folder / "chart", store)
+    installed.label_nodes([node.name for node in lab.serving])
     installed.make_secrets()
     installed.install_chart()
     hold("no container was started twice", not (again := installed.restarts()), again)
@@ -227,6 +228,7 @@ def try_chart(lab: Lab, store: dict) -> None:
 def try_manifests(lab: Lab, store: dict) -> None:
     lab.cluster.make_volumes(1)
     installed = Installation(lab.cluster, lab.folder / "plain", store)
+    installed.label_nodes([node.name for node in lab.serving])
     installed.make_secrets()
     installed.install_manifests()
     try_objects(lab)

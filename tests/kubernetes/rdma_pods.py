@@ -21,8 +21,8 @@ from real_cluster import NODES, SHOWN_NICS, VIRTUAL_NODES
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERLAY, RESOURCE, VENDOR = "rdma-host-network.yaml", "rdma/hca_shared", "1af4"
-# The taint of nodes with GPUs, which workers and gateways tolerate by default.
-LABELS, TAINT = "verbs3=rdma", "nvidia.com/gpu=present:NoSchedule"
+# Of the nodes with RDMA alone; the taint of nodes with GPUs, which workers and gateways tolerate by default.
+LABEL, TAINT = "verbs3=rdma", "nvidia.com/gpu=present:NoSchedule"
 TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
 VALUES = {
     # What lets a worker write into memory that a client lends: off by default.
@@ -31,7 +31,7 @@ VALUES = {
         # Pages are pinned one by one, which takes emulated processors minutes for a GiB.
         "worker": {"memory": {"capacity": "192MiB"}}, "gateway": {"memory": {"capacity": "96MiB"}},
     },
-    # Kubelets ask over HTTP: there, a process for each question takes seconds.
+    # Kubelets ask over HTTP: there, a process for each question takes seconds. So no gateway takes over here (docs/proof.md).
     "nodes": {"nodeSelector": {"verbs3": "rdma"}, "gateway": {"takesOver": False}},
     "controller": {"enabled": False},
 }
@@ -49,25 +49,29 @@ PLACED = ("import hashlib, verbs3\nreader = verbs3.connect()\nfor _ in range({ti
 def join_nodes(lab: Lab) -> None:
     began = time.monotonic()
     disk = lab.cluster.import_images([image for image in lab.cluster.images if image["repository"] in (OURS, CLIENT, PAUSE, PLUGIN)])
-    lab.serving = [lab.cluster.start_virtual_node(NODES + number, disk, LABELS, TAINT) for number in range(1, VIRTUAL_NODES + 1)]
+    lab.serving = [lab.cluster.start_virtual_node(NODES + number, disk, TAINT) for number in range(1, VIRTUAL_NODES + 1)]
     lab.cluster.await_nodes(PATIENCE)
     print(f"pods: {VIRTUAL_NODES} virtual machines with RDMA are nodes after {time.monotonic() - began:.0f} s", flush=True)
 
 
-def install_plugin(lab: Lab) -> None:
-    """Upstream's DaemonSet with the ConfigMap of deploy/kubernetes/rdma, for the NICs that are here."""
+def install_plugin(lab: Lab, installed: Installation) -> None:
+    """Upstream's DaemonSet with the ConfigMap of deploy/kubernetes/rdma, for the NICs that are here, and the document's patch."""
     text = (ROOT / "deploy/kubernetes/rdma/shared-device-plugin.yaml").read_text(encoding="utf-8")
     hold("the plugin's configuration names the vendor of NICs", '"15b3"' in text)
     plugin = yaml.safe_load((Path(lab.said.plugin) / "daemonset.yaml").read_text())
     spec = plugin["spec"]["template"]["spec"]
     container, = spec["containers"]
-    digests = {image["repository"]: image["digest"] for image in lab.cluster.images}
-    container["image"] = f"{container['image']}@{digests[PLUGIN]}"
     # The soft device belongs to no PCI function: it is shown as if it did (virtual_node.py).
     container["volumeMounts"].append({"name": "nics", "mountPath": "/sys/bus/pci/devices"})
     spec["volumes"].append({"name": "nics", "hostPath": {"path": SHOWN_NICS}})
-    spec |= {"nodeSelector": VALUES["nodes"]["nodeSelector"], "tolerations": TOLERATIONS}
+    # Other nodes don't have the image.
+    spec["nodeSelector"] = VALUES["nodes"]["nodeSelector"]
     lab.cluster.apply(yaml.safe_load(text.replace('"15b3"', f'"{VENDOR}"')), plugin)
+    command = documented("deploy/rdma.md", "kubectl -n kube-system patch daemonset", "kubectl get nodes")
+    installed.run(f"IMAGE={PLUGIN} DIGEST={installed.digests[PLUGIN]}\n{command}")
+    patched = lab.cluster.get("daemonset", "-n", "kube-system", plugin["metadata"]["name"])["spec"]["template"]["spec"]
+    hold("the document's patch has the plugin tolerate the taint of GPUs", patched["tolerations"] == TOLERATIONS, patched)
+    hold("it names the image by its digest", [one["image"] for one in patched["containers"]] == [f"{PLUGIN}@{installed.digests[PLUGIN]}"], patched)
 
     def offered() -> list[str]:
         nodes = lab.cluster.get("nodes")["items"]
@@ -206,6 +210,20 @@ class Collector:
         except OSError:
             return []
 
+    def hold_alerts(self, gateways: set[str], *names: str) -> None:
+        """Each of the rules is about gateways among others, with its labels: it fires if it waits for nothing (`for`), and else is
+        pending."""
+        groups = yaml.safe_load((ROOT / "deploy/prometheus/verbs3.rules.yaml").read_text(encoding="utf-8"))["groups"]
+        rules = {rule["alert"]: rule for group in groups for rule in group["rules"] if rule.get("alert") in names}
+        hold("there are rules of these names", set(rules) == set(names), names)
+        for name, rule in rules.items():
+            expected = "pending" if "for" in rule else "firing"
+            until(f"{name} is {expected}", lambda name=name, expected=expected: self.ask(f'ALERTS{{alertname="{name}",alertstate="{expected}"}}'), 60)
+            found = [one["metric"] for one in self.ask(f'ALERTS{{alertname="{name}"}}')]
+            hold(f"{name} is {expected}, and nothing else", {one["alertstate"] for one in found} == {expected}, found)
+            hold(f"{name} has its rule's labels", all(rule["labels"].items() <= one.items() for one in found), found)
+            hold(f"{name} is about gateways", gateways & {one["instance"] for one in found if one["job"] == "verbs3-gateway"}, found)
+
     def hold_panels(self) -> None:
         """Each query of the dashboard about devices returns something, but for those of counters that no soft device has, and of work
         that a NIC gave up: a peer that is silent is left before its NIC says so."""
@@ -245,27 +263,28 @@ def try_silence(lab: Lab, collector: Collector) -> None:
 
     until("gateways are back on verbs", lambda: "tcp" not in transports(), 180)
     readers.hold_no_errors("of-all-gateways")
-    print(f"pods: alerts meanwhile: {sorted({one['metric']['alertname'] for one in collector.ask('ALERTS')})}", flush=True)
+    collector.hold_alerts({f"{node.address}:9001" for node in lab.serving}, "Verbs3FallsBackToTcp", "Verbs3DataOverTcp")
 
 
 def try_node_without_rdma(lab: Lab) -> None:
     """A node of the label that has no device is a pod that waits and says for what, and none that serves by tcp unnoticed."""
-    lab.cluster.kubectl("label", "node", "n1", "verbs3=rdma", "--overwrite")
+    lab.cluster.kubectl("label", "node", "n1", LABEL, "--overwrite")
 
     def events() -> str:
         return lab.cluster.try_kubectl("get", "events", "-n", NAMESPACE, "--field-selector", "reason=FailedScheduling")[1]
 
     until("a worker without its resource says so", lambda: f"Insufficient {RESOURCE}" in events(), 120)
     HELD.append("a node without RDMA gets no worker, and the event says what is missing")
-    lab.cluster.kubectl("label", "node", "n1", "verbs3=yes", "--overwrite")
+    lab.cluster.kubectl("label", "node", "n1", "verbs3-")
 
 
 def try_rdma(lab: Lab, store: dict) -> None:
     join_nodes(lab)
-    install_plugin(lab)
+    installed = Installation(lab.cluster, lab.folder / "rdma", store)
+    installed.label_nodes([node.name for node in lab.serving], LABEL)
+    install_plugin(lab, installed)
     lab.cluster.make_volumes(2)
     make_train(lab)
-    installed = Installation(lab.cluster, lab.folder / "rdma", store)
     installed.make_secrets()
     installed.install_chart(VALUES, OVERLAY, EXPECTED, PATIENCE)
     hold("no container was started twice", not (again := installed.restarts()), again)

@@ -119,7 +119,7 @@ class Cluster:
         said = {
             "name": name, "folder": str(folder), "logs": str(folder), "address": address_of(number), "pods": pods_of(number), "hub": HUB,
             "routes": [(pods_of(other), address_of(other)) for other in self.all_numbers() if other != number],
-            "cgroup": f"{CGROUP}/{name}", "kubelet_root": f"{folder}/kubelet", "labels": "verbs3=yes", "taints": "",
+            "cgroup": f"{CGROUP}/{name}", "kubelet_root": f"{folder}/kubelet", "taints": "",
             "containerd": str(self.programs.containerd), "kubernetes": str(self.programs.kubernetes), "pause": PAUSE_NAME,
             "images": [(image["path"], image["repository"]) for image in images],
             "authority": f"{self.pki}/ca.crt", "kubelet_access": f"{self.pki}/{name}.conf", "proxy_access": f"{self.pki}/proxy.conf",
@@ -147,11 +147,11 @@ class Cluster:
         shutil.rmtree(folder)
         return disk
 
-    def start_virtual_node(self, number: int, disk: Path, labels: str, taints: str) -> VirtualMachine:
+    def start_virtual_node(self, number: int, disk: Path, taints: str) -> VirtualMachine:
         """A node that is a virtual machine with an RDMA device. What it writes is in its memory, but for its logs."""
         folder = self.folder / f"n{number}"
         path = self.describe_node(number, [], folder="/run/node", logs=SHARED, cgroup="/", kubelet_root="/var/lib/kubelet",
-                                  labels=labels, taints=taints, nics=SHOWN_NICS)
+                                  taints=taints, nics=SHOWN_NICS)
         program = Path(__file__).resolve().parent / "virtual_node.py"
         # Without site: what a machine adds there takes seconds under emulation.
         words = ["/usr/bin/python3", "-s", "-S", "-B", str(program), str(path)]
