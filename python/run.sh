@@ -33,7 +33,7 @@ mkdir -p "$JOB/repository/python" "$JOB/repository/tests/testbed" "$JOB/reposito
 cp -r "$PYTHON_DIR/site" "$JOB/site"
 cp -r "$HERE/tests" "$JOB/repository/python/tests"
 cp "$ROOT/tests/testbed/free_ports.py" "$JOB/repository/tests/testbed/"
-cp "$ROOT/docs/python.md" "$JOB/repository/docs/"
+cp "$ROOT"/docs/{python,clients,client-tuning}.md "$JOB/repository/docs/"
 ln "$PYTHON_BINARY" "$JOB/verbs3" 2>/dev/null || cp "$PYTHON_BINARY" "$JOB/verbs3"
 
 cd "$PYTHON_DIR"

@@ -31,7 +31,7 @@ for number in [*range(12), *range(12)]:
 
 
 @pytest.fixture
-def reader(gateway):
+def reader(gateway, objects):
     return verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, pages=8)
 
 
@@ -58,7 +58,7 @@ def test_errors_are_s3s(reader):
     assert refused.value.status == 404
 
 
-def test_a_reader_without_pages_gets_copies(plain, gateway):
+def test_a_reader_without_pages_gets_copies(plain, gateway, objects):
     plain.put_object(Bucket=BUCKET, Key="pages-copied", Body=b"c" * MIB)
     reader = verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
     reader.read("datasets", "pages-copied")
