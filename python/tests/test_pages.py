@@ -49,7 +49,7 @@ def test_views_are_the_object_and_are_read_only(reader, plain, gateway):
             assert b"".join(part) == body[7 : length - 5]
     assert gateway.metric("verbs3_lending_bytes_in_pages_total") - before > 3 * MIB
     del views, part
-    until(lambda: gateway.metric("verbs3_lending_page_bytes") == 0)
+    until(lambda: gateway.metric("verbs3_lending_page_loans") == 0)
 
 
 def test_errors_are_s3s(reader):
