@@ -23,7 +23,7 @@ def scripts() -> list[str]:
     """What shellcheck says of the scripts."""
     found = [path for place in (DEPLOY, ROOT / "tests/deploy") for path in place.rglob("*.sh")]
     command = ["shellcheck", "--external-sources", "--source-path", ROOT, "--severity=style", *sorted(found), ROOT / "tests/testbed/helm.sh",
-               *(ROOT / f"tests/testbed/{name}.sh" for name in ("kubernetes", "crds", "cert-manager", "coredns", "containerd", "debian-root")),
+               *(ROOT / f"tests/testbed/{name}.sh" for name in ("kubernetes", "crds", "cert-manager", "coredns", "containerd", "debian-root", "host-vm", "host-disk")),
                *sorted((ROOT / "tests/kubernetes").glob("*.sh"))]
     done = subprocess.run(command, capture_output=True, text=True)
     return [done.stdout + done.stderr] if done.returncode != 0 else []
