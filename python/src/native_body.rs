@@ -62,10 +62,9 @@ impl NativeBody {
     }
 
     /// Returns the parts of the body as they lie, in their order. Each keeps the whole body.
-    fn segments(&self) -> PyResult<Vec<NativeSegment>> {
-        let found = self.body.body_segments().map_err(|error| error_of_client(&error))?;
-        let count = found.len();
-        Ok((0..count).map(|index| NativeSegment { body: self.body.clone(), index }).collect())
+    fn segments(&self) -> Vec<NativeSegment> {
+        let indices = 0..self.body.segment_count();
+        indices.map(|index| NativeSegment { body: self.body.clone(), index }).collect()
     }
 
     /// # Safety
@@ -95,10 +94,7 @@ impl NativeSegment {
         flags: c_int,
     ) -> PyResult<()> {
         let NativeSegment { body, index } = slf.get();
-        let segments = body.body_segments().map_err(no_buffer)?;
-        let Some(&(address, bytes)) = segments.get(*index) else {
-            return Err(PyBufferError::new_err("there is no such segment"));
-        };
+        let (address, bytes) = body.locate_segment(*index).map_err(no_buffer)?;
         // SAFETY: as for `NativeBody`.
         unsafe { fill_view(slf.as_any(), address, bytes, view, flags) }
     }

@@ -8,6 +8,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+import boto3
+from botocore.config import Config
 from conftest import ACCESS_KEY, IDENTITIES, SECRET_KEY, free_port
 
 NAMES = ("store", "worker-0", "worker-1", "gateway")
@@ -106,6 +108,17 @@ class SmallCluster:
         for process in reversed(self._processes.values()):
             process.kill()
             process.wait()
+
+    def store_client(self):
+        """A boto3 client of the store, which no cache knows of."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint_of("store"),
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+            region_name="us-east-1",
+            config=Config(proxies={}),
+        )
 
     def endpoint_of(self, name):
         return f"http://127.0.0.1:{self.ports[name]}"

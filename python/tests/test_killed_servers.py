@@ -10,10 +10,8 @@ import sys
 import tempfile
 import time
 
-import boto3
 import checked_reads
 import pytest
-from botocore.config import Config
 from conftest import ACCESS_KEY, SECRET_KEY, until
 from small_cluster import SmallCluster
 
@@ -59,14 +57,7 @@ PASSING = (
 def cluster():
     # A socket's path is short.
     with tempfile.TemporaryDirectory(prefix="v3kill") as folder, SmallCluster(folder) as running:
-        store = boto3.client(
-            "s3",
-            endpoint_url=running.endpoint_of("store"),
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-            region_name="us-east-1",
-            config=Config(proxies={}),
-        )
+        store = running.store_client()
         store.create_bucket(Bucket=checked_reads.BUCKET)
         checked_reads.write_objects(store)
         yield running

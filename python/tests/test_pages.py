@@ -7,9 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-import boto3
 import pytest
-from botocore.config import Config
 from conftest import ACCESS_KEY, BUCKET, SECRET_KEY, until
 from small_cluster import SmallCluster
 
@@ -92,14 +90,7 @@ def test_views_stay_though_their_gateway_is_killed():
         tempfile.TemporaryDirectory(prefix="v3page") as folder,
         SmallCluster(folder, worker_memory="32MiB") as cluster,
     ):
-        store = boto3.client(
-            "s3",
-            endpoint_url=cluster.endpoint_of("store"),
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-            region_name="us-east-1",
-            config=Config(proxies={}),
-        )
+        store = cluster.store_client()
         store.create_bucket(Bucket="pages")
         bodies = {f"of-{number}": random.Random(number).randbytes(MIB) for number in range(100)}
         for key, body in bodies.items():

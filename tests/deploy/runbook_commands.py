@@ -12,7 +12,6 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 import tomllib
 import urllib.request
 from pathlib import Path
@@ -20,12 +19,13 @@ from pathlib import Path
 import boto3
 
 from client import ACCESS_KEY, IDENTITIES, SECRET_KEY
+from lab import WITHIN, wait
 from verdict import Broken, judge
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS, RUNBOOKS, INDEX = ROOT / "deploy/systemd", ROOT / "docs/runbooks", ROOT / "docs/runbooks/index.md"
 CONFIG = Path("/etc/verbs3")
-STORE, WITHIN, LEAST = "127.0.0.1:7480", 60, 25
+STORE, LEAST = "127.0.0.1:7480", 25
 SOCKET = "/run/verbs3-probe/probe.sock"
 # Of the pages, and what they are here. ID of a job stands behind `preload`.
 OPEN = {r"(preload (?:show|stop)) ID": r"\1 job-1", r"\bID\b|\bNODE\b": "gpu-07", r"\bWORKER\b": "gpu-08", "BUCKET/KEY": "demo/object"}
@@ -89,7 +89,7 @@ class Host:
         self.folder, self.processes = folder, []
         self.lay_out(verbs3, etcd)
         self.start("store", [verbs3, "dev", "--no-demo", "--listen", STORE, "--dir", folder / "store", "--ready-file", folder / "ready"])
-        self.wait("the store", (folder / "ready").exists)
+        wait("the store", (folder / "ready").exists)
         identity = tomllib.loads((folder / "store/identities.toml").read_text())["identity"][0]
         self.put("credentials", f"[default]\naws_access_key_id = {identity['access_key']}\naws_secret_access_key = {identity['secret_key']}\n")
         self.start("etcd", [etcd, "--data-dir", folder / "etcd", "--unsafe-no-fsync"], environment(CONFIG / "etcd.env"))
@@ -104,7 +104,7 @@ class Host:
                                                        "VERBS3_WORKER__SHM__SOCKET": f"/run/verbs3/gpu-0{number}.sock"}
             self.serve("worker", unit | own, f"{address}:9401")
         self.serve("gateway", unit | {"VERBS3_GATEWAY__PROBE_SOCKET": SOCKET}, "127.0.0.1:9001")
-        self.wait("both workers", lambda: b"verbs3_coordinator_members 2" in read("127.0.0.1:9501", "/metrics"))
+        wait("both workers", lambda: b"verbs3_coordinator_members 2" in read("127.0.0.1:9501", "/metrics"))
 
     def lay_out(self, verbs3: Path, etcd: Path) -> None:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -161,19 +161,7 @@ class Host:
                 raise Broken(f"{role} has ended: {(self.folder / f'{role}.log').read_text()[-1000:]}")
             return bool(read(admin, "/healthz"))
 
-        self.wait(role, answers)
-
-    def wait(self, what: str, holds) -> None:
-        began = time.monotonic()
-        while True:
-            try:
-                if holds():
-                    return
-            except OSError:
-                pass
-            if time.monotonic() - began > WITHIN:
-                raise Broken(f"{what} does not come")
-            time.sleep(0.1)
+        wait(role, answers)
 
     def path(self) -> dict[str, str]:
         return {"PATH": f"{self.programs}:{os.environ['PATH']}", "HOME": "/root"}
@@ -198,7 +186,7 @@ def complaint(host: Host, command: str) -> str | None:
     """What is wrong with how a command ended."""
     if "--serve" in command:
         process = host.start("fabric", ["bash", "-c", f"exec {command}"])
-        host.wait(command, lambda: process.poll() is not None or socket.create_connection(("127.0.0.8", 9410), 1).close() is None)
+        wait(command, lambda: process.poll() is not None or socket.create_connection(("127.0.0.8", 9410), 1).close() is None)
         status, said = process.poll() or 0, (host.folder / "fabric.log").read_text()
     else:
         status, said = host.run(command)
@@ -251,8 +239,8 @@ def main(verbs3: Path, etcd: Path, folder: Path) -> list[str]:
             found = complaint(host, filled(command))
             wrong += [f"{typed[command]}: {found}"] if found else []
         # As workers.md has it of one that lives.
-        host.wait("a worker that was forgotten", lambda: "the coordinator does not know this worker; registering" in (folder / "worker.log").read_text())
-        host.wait("both workers, once more", lambda: b"verbs3_coordinator_members 2" in read("127.0.0.1:9501", "/metrics"))
+        wait("a worker that was forgotten", lambda: "the coordinator does not know this worker; registering" in (folder / "worker.log").read_text())
+        wait("both workers, once more", lambda: b"verbs3_coordinator_members 2" in read("127.0.0.1:9501", "/metrics"))
         wrong += etcd_commands(host)
     except (Broken, subprocess.TimeoutExpired) as error:
         wrong.append(str(error))

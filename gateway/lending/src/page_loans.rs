@@ -104,8 +104,8 @@ impl PageLoans {
         Arc::new(Self { stream, layout, metrics, client, state })
     }
 
-    /// Begins a loan, of up to so many segments. `None`: the client keeps as many as it may.
-    /// `take_place` is asked for each piece.
+    /// Begins a loan. `None`: the client keeps as many as it may. `take_place` is asked once, for all
+    /// of the body.
     pub(crate) fn begin_loan<'a>(
         self: &Arc<Self>,
         take_place: &'a (dyn Fn(u64) -> Option<LoanPlace> + Sync),
@@ -196,18 +196,20 @@ impl PageLoans {
         Ok(())
     }
 
-    /// Ends the loans of a session that is over, once its client is done with them. Must be called
-    /// within a runtime.
+    /// Ends the loans of a session that is over, once its client is done with them.
     pub(crate) fn leave_client(&self) {
-        let mut state = self.state.lock();
-        let lent = mem::take(&mut state.lent);
-        let lifeline = state.lifeline.take();
-        drop(state);
+        let (lent, lifeline) = {
+            let mut state = self.state.lock();
+            (mem::take(&mut state.lent), state.lifeline.take())
+        };
         if let Some(lifeline) = lifeline
             && !lent.is_empty()
         {
             let left = LeftLoans { lent, _client: self.client.clone(), is_over: false };
-            tokio::spawn(left.await_client(lifeline));
+            match Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn(left.await_client(lifeline))),
+                Err(_) => drop(left),
+            }
         }
     }
 
@@ -236,18 +238,9 @@ impl PageLoans {
 }
 
 impl Drop for PageLoans {
-    /// Where `leave_client` was not called: the session was cut.
+    /// A session that is cut does not come to its end by itself.
     fn drop(&mut self) {
-        let LoanState { lent, lifeline, .. } = mem::take(self.state.get_mut());
-        if let Some(lifeline) = lifeline
-            && !lent.is_empty()
-        {
-            let left = LeftLoans { lent, _client: self.client.clone(), is_over: false };
-            match Handle::try_current() {
-                Ok(runtime) => drop(runtime.spawn(left.await_client(lifeline))),
-                Err(_) => drop(left),
-            }
-        }
+        self.leave_client();
     }
 }
 

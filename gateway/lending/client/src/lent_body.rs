@@ -67,32 +67,38 @@ impl LentBody {
     /// Returns where the bytes are, in one piece. They stay, unchanged by the gateway, until this is
     /// dropped. A body of several segments is copied together the first time.
     pub fn body_address(&self) -> Result<NonNull<u8>, ClientLendingError> {
-        match self.body_segments()?.as_slice() {
-            [(address, _)] => Ok(*address),
-            _ => {
-                let gathered = self.gathered.get_or_init(|| self.to_vec().into());
-                Ok(NonNull::from(&**gathered).cast())
-            }
+        if self.segment_count() == 1 {
+            return Ok(self.locate_segment(0)?.0);
         }
+        self.check_process()?;
+        let gathered = self.gathered.get_or_init(|| self.to_vec().into());
+        Ok(NonNull::from(&**gathered).cast())
     }
 
-    /// Returns where the segments of the body are, in their order, with their lengths. They stay,
-    /// unchanged, until this is dropped. A body that is in one piece has one.
-    pub fn body_segments(&self) -> Result<Vec<(NonNull<u8>, usize)>, ClientLendingError> {
+    /// Returns how many segments the body has. One that is in one piece has one.
+    pub fn segment_count(&self) -> usize {
+        self.pages.as_ref().map_or(1, |pages| pages.segments.len())
+    }
+
+    /// Returns where a segment is, and its length. They are in the body's order. It stays, unchanged,
+    /// until this is dropped.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such segment.
+    pub fn locate_segment(&self, index: usize) -> Result<(NonNull<u8>, usize), ClientLendingError> {
         self.check_process()?;
         let memory = self.connection.lent_memory();
         let Some(pages) = &self.pages else {
-            let address = memory.locate_range(self.start, self.bytes)?;
-            return Ok(vec![(address, self.body_bytes())]);
+            assert_eq!(index, 0, "a body in one piece has one segment");
+            return Ok((memory.locate_range(self.start, self.bytes)?, self.body_bytes()));
         };
-        let segments = pages.segments.iter().map(|segment| {
-            let address = match &segment.source {
-                Some(source) => source.pages.locate_range(segment.offset, segment.bytes)?,
-                None => memory.locate_range(self.start + segment.offset, segment.bytes)?,
-            };
-            Ok((address, segment.bytes as usize))
-        });
-        segments.collect()
+        let segment = &pages.segments[index];
+        let address = match &segment.source {
+            Some(source) => source.pages.locate_range(segment.offset, segment.bytes)?,
+            None => memory.locate_range(self.start + segment.offset, segment.bytes)?,
+        };
+        Ok((address, segment.bytes as usize))
     }
 
     /// Returns whether some of the body lies in pages of a worker.

@@ -152,10 +152,10 @@ impl PassedPages {
                     None
                 }
                 source => {
-                    if source <= self.last_source && self.session_lifeline.is_none() {
-                        return Err(malformed());
-                    }
-                    let Some(known) = self.sources.get(&source) else {
+                    // Without the session's lifeline the gateway would not know that it is read.
+                    let has_lifeline = self.session_lifeline.is_some();
+                    let known = self.sources.get(&source).filter(|_| has_lifeline);
+                    let Some(known) = known else {
                         if source <= self.last_source {
                             return Err(malformed());
                         }

@@ -50,6 +50,13 @@ struct WaitingRead {
     tries: u32,
 }
 
+/// What is known of a body beside its length.
+#[derive(Default)]
+struct BodyExpectation {
+    is_guess: bool,
+    takes_pages: bool,
+}
+
 /// A read that has landed. What was asked is kept: it may have to be asked again.
 struct EndedRead {
     read: WaitingRead,
@@ -95,12 +102,9 @@ impl LendingClient {
     ) -> Result<LentAnswer, E> {
         let mut batch = self.begin_batch();
         batch.add_read(request, body_bytes)?;
-        let answer = batch.next_answer(poll)?.ok_or(ClientLendingError::Failed)?;
-        Ok(answer.answer)
+        batch.take_single(poll)
     }
-}
 
-impl LendingClient {
     /// Reads one object or range, whose body may lie in pages of a worker of this host. Otherwise it
     /// is as `read_object`.
     pub fn read_pages<E: From<ClientLendingError>>(
@@ -111,8 +115,7 @@ impl LendingClient {
     ) -> Result<LentAnswer, E> {
         let mut batch = self.begin_batch();
         batch.add_read_of_pages(request, body_bytes)?;
-        let answer = batch.next_answer(poll)?.ok_or(ClientLendingError::Failed)?;
-        Ok(answer.answer)
+        batch.take_single(poll)
     }
 }
 
@@ -157,14 +160,7 @@ impl ReadBatch {
     ) -> Result<usize, ClientLendingError> {
         let is_guess = is_open_ended(request);
         let request = request.encode_request().ok_or(ClientLendingError::TooLong)?;
-        Ok(self.add_request(WaitingRead {
-            index: 0,
-            request,
-            body_bytes,
-            is_guess,
-            takes_pages,
-            tries: 0,
-        }))
+        Ok(self.add_request(request, body_bytes, BodyExpectation { is_guess, takes_pages }))
     }
 
     /// Adds a list of HEADs, and returns its index among the reads.
@@ -174,21 +170,30 @@ impl ReadBatch {
         body_bytes: u64,
     ) -> Result<usize, ClientLendingError> {
         let request = list.encode_request().ok_or(ClientLendingError::TooLong)?;
-        Ok(self.add_request(WaitingRead {
-            index: 0,
-            request,
-            body_bytes,
-            is_guess: false,
-            takes_pages: false,
-            tries: 0,
-        }))
+        Ok(self.add_request(request, body_bytes, BodyExpectation::default()))
     }
 
-    fn add_request(&mut self, read: WaitingRead) -> usize {
+    fn add_request(
+        &mut self,
+        request: Vec<u8>,
+        body_bytes: u64,
+        expected: BodyExpectation,
+    ) -> usize {
         let index = self.added;
         self.added += 1;
-        self.waiting.push_back(WaitingRead { index, ..read });
+        let BodyExpectation { is_guess, takes_pages } = expected;
+        let read = WaitingRead { index, request, body_bytes, is_guess, takes_pages, tries: 0 };
+        self.waiting.push_back(read);
         index
+    }
+
+    /// Returns the one answer of a batch of one read.
+    fn take_single<E: From<ClientLendingError>>(
+        mut self,
+        poll: impl FnMut() -> Result<(), E>,
+    ) -> Result<LentAnswer, E> {
+        let answer = self.next_answer(poll)?.ok_or(ClientLendingError::Failed)?;
+        Ok(answer.answer)
     }
 
     /// Returns the index of the read that the last error of `next_answer` was about, which has left
