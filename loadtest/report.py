@@ -5,6 +5,7 @@ What was found about a missed aim is written by hand, in `loadtest/findings.md`,
 
 import json
 import pathlib
+import re
 import sys
 import textwrap
 
@@ -67,9 +68,11 @@ def errors(record):
 
 def wrapped(text: str) -> str:
     """Prose and items of lists at 100 columns; rows of tables and headings as they are."""
-    lines = []
+    lines, is_shown_as_is = [], False
     for line in text.split("\n"):
-        if len(line) <= 100 or line.startswith(("|", "#")):
+        if line.startswith("```"):
+            is_shown_as_is = not is_shown_as_is
+        if is_shown_as_is or len(line) <= 100 or line.startswith(("|", "#")):
             lines.append(line)
         else:
             indent = "  " if line.startswith(("- ", "  ")) else ""
@@ -229,8 +232,57 @@ class Report:
         if rows:
             self.add("## Memory", "64 readers of 1 GiB objects and 16 writers; arenas of 64 and 256 MiB.", table(["between the two", ""], rows))
 
+    def lines(self, name):
+        """What a script has printed. None where it was not run, or did not end."""
+        path = self.folder / f"{name}.txt"
+        return path.read_text().rstrip().splitlines() if path.exists() and path.stat().st_size else None
+
+    def lent(self):
+        if lines := self.lines("lent"):
+            rows = [re.split(r"\s{2,}", line.strip()) for line in lines[1:]]
+            self.add("## By lent memory", "One client in Python, gateway and worker over shared memory, with leases (`python/bench/lent_reads.py`). Medians; CPU is the client's.",
+                     table(["size", "way", "µs", "client's CPU, µs", "÷ boto3"], rows))
+
+    def preload(self):
+        if lines := self.lines("preload"):
+            for line in lines:
+                if found := re.search(r"(\w+): .*preload / plain ([\d.]+) (.*)", line):
+                    self.aim(f"preload ÷ plain parallel GETs, `{found[1]}`", "≥ 0.95", f"{found[2]} {found[3]}", float(found[2]) >= 0.95)
+            self.add("## Preload", "`loadtest/preload.sh`: a job against as many GETs at once by `curl`, in turn, behind the shape.", "\n".join(f"- {line.strip()}" for line in lines))
+
+    def populate(self):
+        rows, taken = [], []
+        for name, what in [("populate", "PUT of 32 MiB"), ("populate-multipart", "64 MiB in parts of 8 MiB")]:
+            lines = self.lines(name)
+            if not lines:
+                continue
+            record = json.loads(lines[0]) if lines[0].endswith("}") else json.loads("\n".join(lines[:lines.index("}") + 1]))
+            found = ratio(record, "mib_per_second")
+            rows.append([what, found, ratio(record, "latency_p50")])
+            self.aim(f"{what}, with populate on write ÷ without, throughput", "≥ 0.97", found, record["ratios"]["mib_per_second"]["mean"] >= 0.97)
+            taken += [f"- {what}, {line}" for line in lines if re.match(r"(on|off): ", line)]
+        if rows:
+            self.add("## Populate on write", "`loadtest/populate.sh`: written and read back through a gateway that copies writes to its worker, ÷ one that does not. The store is on the same host, nothing shapes it.",
+                     table(["", "throughput, with ÷ without", "latency of all requests, p50"], rows), "\n".join(taken))
+
+    def fabric(self):
+        if lines := self.lines("fabric"):
+            for line in lines:
+                if found := re.match(r"tcp +(\d+) bytes: .* ratio ([\d.]+) (.*)", line):
+                    self.aim(f"tcp, pages of {int(found[1]) >> 10} KiB, ÷ plain streams", "≥ 0.95", f"{found[2]} {found[3]}", float(found[2]) >= 0.95)
+            self.add("## The network between two hosts", "`loadtest/fabric.sh tcp`: two processes over loopback.", "\n".join(f"- {line}" for line in lines))
+
+    def failover(self):
+        if lines := self.lines("failover"):
+            self.add("## A worker fails", "`loadtest/failover.sh`: 100 GETs of 1 MiB are due each second; nothing happens, a worker is killed, a worker is stopped.", "```text\n" + "\n".join(lines) + "\n```")
+
+    def tenants(self):
+        if lines := self.lines("tenants"):
+            self.add("## Tenants", "`loadtest/tenants.sh --load 0.25`.", "```text\n" + "\n".join(lines) + "\n```")
+
     def whole(self):
-        for part in (self.hot, self.small, self.ranges, self.cold, self.write, self.amplification, self.memory):
+        for part in (self.hot, self.small, self.ranges, self.cold, self.write, self.amplification, self.memory,
+                     self.lent, self.preload, self.populate, self.fabric, self.failover, self.tenants):
             part()
         machine = load(self.folder, "machine.json") or {}
         head = ["# Performance\n", "Written by `loadtest/report.sh`; the words under *Findings* are `loadtest/findings.md`. Ratios are verbs3 ÷ reference, paired by round and interleaved, geometric means with 95 % bootstrap "

@@ -4,23 +4,28 @@
 #   loadtest/report.sh DIR [PART ...]     measures (all parts, or those that are named) into DIR, each in at most 8 minutes
 #   loadtest/report.sh tables DIR         writes loadtest/PERFORMANCE.md from what is in DIR
 #
-# Parts: hot two head half crowd ranges cold write amplification memory
+# Parts: hot two head half crowd ranges cold write amplification memory lent preload populate fabric failover tenants
 #
-# Needs a release build, nginx (apt-get install nginx-light) and an idle machine. BANDWIDTH, CONNECTION_BANDWIDTH and FIRST_BYTE
+# Measures what is delivered, the build of profile `dist` (VERBS3_PROFILE names another):
+#   cargo build --profile dist --locked -p verbs3-cli -p verbs3-loadtest
+# Needs nginx (apt-get install nginx-light) and an idle machine. BANDWIDTH, CONNECTION_BANDWIDTH and FIRST_BYTE
 # shape the store (defaults 256MiB, 64MiB, 10ms), TIME is of a round of `hot` and `write`. Ends what it has started, by pid.
 set -euo pipefail
 
 ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 # shellcheck source=../tests/testbed/cluster.sh
+VERBS3_PROFILE=${VERBS3_PROFILE:-dist}
+export VERBS3_PROFILE
 . "$ROOT/tests/testbed/cluster.sh"
 case ${1:-} in
   ''|-*) usage ;;
   tables) exec python3 "$ROOT/loadtest/report.py" "${2:?DIR}" "$ROOT/loadtest/PERFORMANCE.md" ;;
 esac
 OUT=$(mkdir -p "$1" && readlink -f "$1"); shift
-[ $# -gt 0 ] || set -- hot two head half crowd ranges cold write amplification memory
+[ $# -gt 0 ] || set -- hot two head half crowd ranges cold write amplification memory lent preload populate fabric failover tenants
 VERBS3=$(binary)
 LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
+export VERBS3 LOADTEST
 BANDWIDTH=${BANDWIDTH:-256MiB} CONNECTION_BANDWIDTH=${CONNECTION_BANDWIDTH:-64MiB} FIRST_BYTE=${FIRST_BYTE:-10ms}
 PIDS=()
 DIR=$(mktemp -d "${TMPDIR:-/tmp}/verbs3-report.XXXXXX")
@@ -51,7 +56,7 @@ shaped() {
 
 # tier GATEWAYS WORKERS: processes of their own behind the shaped way BEHIND; sets GATEWAYS, TIER_PIDS. COORDINATED: with a
 # coordinator, so that homes grant leases and gateways hold small objects. WAY=tcp: no shared memory between the two.
-# WORKER_LINE: one more line of [worker].
+# WORKER_LINE, GATEWAY_LINE: one more line of [worker], of [gateway].
 tier() {
   local index port ports=() leases=() shm=true members
   members=("http://$BEHIND" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY")
@@ -74,7 +79,7 @@ tier() {
   for index in $(seq 0 $(($1 - 1))); do
     port=$(free_port)
     { cat "$DIR/shared.toml"
-      gateway_section "$port" 256MiB
+      gateway_section "$port" 256MiB "${GATEWAY_LINE:-}"
     } >"$DIR/gateway-$index.toml"
     launch "gateway-$index" "$port" gateway; TIER_PIDS+=("$!"); GATEWAYS+=("127.0.0.1:$port")
   done
@@ -209,6 +214,32 @@ part_memory() {
     say "memory over $way"
     WAY=$way "$ROOT/loadtest/two-processes.sh" memory --objects 2 --seconds 20 >"$OUT/memory-$way.txt"
   done
+}
+
+part_lent() {
+  local socket=$OUT/gateway.sock
+  "$ROOT/tests/testbed/wheel.sh" "$OUT/wheel" >"$OUT/wheel.log" 2>&1
+  rm -f "$socket"
+  GATEWAY_LINE="lending = { socket = \"$socket\", pages_total = \"256MiB\" }" one_pair shm
+  create_bucket "${GATEWAYS[0]##*:}" lent
+  PYTHONPATH=$OUT/wheel/site AWS_DEFAULT_REGION=us-east-1 "$("$ROOT/tests/testbed/venv.sh" python)/bin/python" "$ROOT/python/bench/lent_reads.py" \
+    "http://${GATEWAYS[0]}" "$socket" lent --rounds 1000 >"$OUT/lent.txt"
+}
+
+# Scripts that stand by themselves. What they print is the record.
+by_script() {
+  local name=$1 script=$2; shift 2
+  say "$name"
+  "$ROOT/loadtest/$script" "$@" >"$OUT/$name.txt"
+}
+
+part_preload() { by_script preload preload.sh "$DIR/preload" rate far; }
+part_fabric() { by_script fabric fabric.sh tcp "$DIR/fabric"; }
+part_failover() { by_script failover failover.sh; }
+part_tenants() { by_script tenants tenants.sh --load 0.25; }
+part_populate() {
+  by_script populate populate.sh checkpoint --json
+  by_script populate-multipart populate.sh checkpoint-multipart --json
 }
 
 for part in "$@"; do

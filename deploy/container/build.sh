@@ -36,8 +36,8 @@ if [ -z "$binary" ]; then
     [[ $(rustc --version) == "rustc $RUST "* ]] || fail "rustc is not $RUST: rustup has it"
     # As deploy/debian/build.sh does: one build serves both. Where the sources lie on this machine must not be in the binary.
     RUSTFLAGS="--remap-path-prefix=$ROOT=/verbs3 --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" \
-        cargo build --manifest-path "$ROOT/Cargo.toml" --release --locked -p verbs3-cli --target-dir "$ROOT/target/debian"
-    binary=$ROOT/target/debian/release/verbs3
+        cargo build --manifest-path "$ROOT/Cargo.toml" --profile dist --locked -p verbs3-cli --target-dir "$ROOT/target/debian"
+    binary=$ROOT/target/debian/dist/verbs3
 fi
 [ "$("$binary" --version)" = "verbs3 $version" ] || fail "$binary is $("$binary" --version), and the sources are $version"
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT

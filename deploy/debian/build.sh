@@ -20,8 +20,8 @@ architecture=$(dpkg --print-architecture)
 if [ -z "${BINARY:-}" ]; then
     # Where the sources lie on this machine must not be in the binary.
     RUSTFLAGS="--remap-path-prefix=$ROOT=/verbs3 --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" \
-        cargo build --manifest-path "$ROOT/Cargo.toml" --release --locked -p verbs3-cli --target-dir "$ROOT/target/debian"
-    BINARY=$ROOT/target/debian/release/verbs3
+        cargo build --manifest-path "$ROOT/Cargo.toml" --profile dist --locked -p verbs3-cli --target-dir "$ROOT/target/debian"
+    BINARY=$ROOT/target/debian/dist/verbs3
 fi
 
 tree=$(mktemp -d); trap 'rm -rf "$tree"' EXIT

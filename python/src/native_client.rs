@@ -45,7 +45,7 @@ impl NativeBatch {
 #[pymethods]
 impl NativeClient {
     #[new]
-    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for, read_for, page_loans=0, cuda_device=None))]
+    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for, read_for, page_loans=0, poll_for=0.0, cuda_device=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn new(
         py: Python<'_>,
@@ -58,6 +58,7 @@ impl NativeClient {
         reconnect_for: f64,
         read_for: f64,
         page_loans: u32,
+        poll_for: f64,
         cuda_device: Option<i32>,
     ) -> PyResult<Self> {
         let pinner = cuda_device.map(|device| py.detach(|| CudaPinner::load_driver(device)));
@@ -73,6 +74,7 @@ impl NativeClient {
             memory_bytes,
             reads_max,
             page_loans,
+            poll_for: Duration::try_from_secs_f64(poll_for).unwrap_or_default(),
             reconnect_for,
             read_for: Duration::try_from_secs_f64(read_for).unwrap_or(Duration::MAX),
             pinner: pinner.map(|pinner| Arc::new(pinner) as Arc<dyn MemoryPinner>),

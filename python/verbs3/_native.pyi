@@ -45,6 +45,7 @@ class NativeClient:
         reconnect_for: float,
         read_for: float,
         page_loans: int = 0,
+        poll_for: float = 0.0,
         cuda_device: int | None = None,
     ) -> None: ...
     def read(

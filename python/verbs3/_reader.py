@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PIECE_BYTES = 4 << 20
 # Most answers in pages of workers, by the protocol.
 PAGES_MAX = 4096
+# Seconds that a thread looks for an answer: by default, and at most.
+POLL_FOR, POLL_FOR_MAX = 0.0001, 0.01
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class ConnectArguments:
     read_for: float
     pin_for: str | None = None
     pages: int = 0
+    poll_for: float = POLL_FOR
 
     def __repr__(self) -> str:
         return f"ConnectArguments(socket={self.socket!r}, access_key={self.access_key!r})"
@@ -65,6 +68,7 @@ def connect(
     read_for: float = 60.0,
     pin_for: str | None = None,
     pages: int = 0,
+    poll_for: float = POLL_FOR,
 ) -> Reader:
     """Connects to the gateway of this host and lends it memory.
 
@@ -76,7 +80,9 @@ def connect(
     (`"cuda"`, `"cuda:1"`) the driver pins the memory: what is copied from a view to a GPU makes no
     stop in memory of the driver's own. **Keep a view until such a copy is done**, or copy without
     `non_blocking`: the next object lands where a released one was. Forked children lend theirs as it
-    is. `pages`: how many answers of `read_pages` are kept at once.
+    is. `pages`: how many answers of `read_pages` are kept at once. `poll_for`: how many seconds a
+    thread looks for an answer before it sleeps, where the last answers came as fast; whatever else
+    could run meanwhile does. 0: never.
 
     >>> reader = connect(memory="16MiB")
     >>> bytes(reader.read("train", "hello.txt"))
@@ -85,13 +91,15 @@ def connect(
     path = None if socket is None else os.fspath(socket)
     return connect_as(
         ConnectArguments(
-            path, access_key, secret_key, region, memory, reads_max, reconnect_for, read_for, pin_for, pages
+            path, access_key, secret_key, region, memory, reads_max, reconnect_for, read_for, pin_for, pages, poll_for
         )
     )
 
 
 def connect_as(asked: ConnectArguments) -> Reader:
     """Connects as `connect` was asked to."""
+    if not 0 <= asked.poll_for <= POLL_FOR_MAX:
+        raise ValueError(f"poll_for is from 0 to {POLL_FOR_MAX} seconds, and not {asked.poll_for}")
     if not 0 <= asked.pages <= PAGES_MAX:
         raise ValueError(f"pages is from 0 to {PAGES_MAX}, and not {asked.pages}")
     found = find_credentials(asked.access_key, asked.secret_key)
@@ -109,6 +117,7 @@ def connect_as(asked: ConnectArguments) -> Reader:
         reconnect_for=asked.reconnect_for,
         read_for=asked.read_for,
         page_loans=asked.pages,
+        poll_for=asked.poll_for,
         cuda_device=device,
     )
     return Reader(native, asked)

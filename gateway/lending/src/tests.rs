@@ -350,6 +350,7 @@ impl TestServer {
             memory_bytes: 8 * MIB,
             reads_max: 8,
             page_loans: 8,
+            poll_for: Duration::from_micros(100),
             reconnect_for: Duration::from_secs(30),
             read_for: Duration::from_secs(60),
             pinner: None,

@@ -30,6 +30,7 @@ fn options(socket: &Path, access_key: &str, secret_key: &str) -> LendingClientOp
         memory_bytes: 8 << 20,
         reads_max: 16,
         page_loans: 64,
+        poll_for: Duration::from_micros(100),
         reconnect_for: Duration::ZERO,
         read_for: Duration::from_secs(60),
         pinner: None,

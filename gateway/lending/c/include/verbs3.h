@@ -130,6 +130,11 @@ typedef struct {
    */
   uint32_t read_for_ms;
   /**
+   * How long a thread looks for an answer before it sleeps, in microseconds, up to 10,000, where
+   * the last answers came as fast. Whatever else could run meanwhile does. 0: never.
+   */
+  uint32_t poll_for_us;
+  /**
    * Asked a few times a second by calls that wait for an answer or for room, in the thread of the
    * call; false ends the call with `VERBS3_RESULT_STOPPED`. Null: they wait. It is not asked while
    * a connection is made, which takes up to ten seconds where a gateway stands still. It has to
@@ -211,7 +216,7 @@ extern "C" {
 const char *verbs3_error_text(void);
 
 /**
- * Fills options with defaults: 256 MiB, 64 reads, a minute for each wait, `us-east-1`. Socket and
+ * Fills options with defaults: 256 MiB, 64 reads, a minute for each wait, polls of 100 µs, `us-east-1`. Socket and
  * keys are null.
  *
  * `options` is null, or a place for options.

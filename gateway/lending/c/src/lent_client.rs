@@ -17,6 +17,9 @@ use crate::lent_arguments::{
     end_handed_out, enter_handing_out, present,
 };
 
+/// Longest that a thread looks for an answer before it sleeps, in microseconds.
+const POLL_FOR_US_MAX: u32 = 10_000;
+
 /// What a client is made with. `verbs3_default_options` fills it; socket and keys are the caller's.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -35,6 +38,9 @@ pub struct Verbs3Options {
     pub reconnect_for_ms: u32,
     /// How long the next answer is waited for, in milliseconds.
     pub read_for_ms: u32,
+    /// How long a thread looks for an answer before it sleeps, in microseconds, up to 10,000, where
+    /// the last answers came as fast. Whatever else could run meanwhile does. 0: never.
+    pub poll_for_us: u32,
     /// Asked a few times a second by calls that wait for an answer or for room, in the thread of the
     /// call; false ends the call with `VERBS3_RESULT_STOPPED`. Null: they wait. It is not asked while
     /// a connection is made, which takes up to ten seconds where a gateway stands still. It has to
@@ -68,7 +74,7 @@ pub struct Verbs3Client {
     pub(crate) question: WaitQuestion,
 }
 
-/// Fills options with defaults: 256 MiB, 64 reads, a minute for each wait, `us-east-1`. Socket and
+/// Fills options with defaults: 256 MiB, 64 reads, a minute for each wait, polls of 100 µs, `us-east-1`. Socket and
 /// keys are null.
 ///
 /// # Safety
@@ -88,6 +94,7 @@ pub unsafe extern "C" fn verbs3_default_options(options: *mut Verbs3Options) {
         reads_max: 64,
         reconnect_for_ms: 60_000,
         read_for_ms: 60_000,
+        poll_for_us: 100,
         keep_waiting: None,
         context: ptr::null_mut(),
     };
@@ -126,6 +133,9 @@ unsafe fn copy_options(said: &Verbs3Options) -> Result<LendingClientOptions, Cal
         let problem = format!("reads_max is no power of two up to {RING_ENTRIES_MAX}");
         return Err(CallEnd::BadArgument(problem));
     }
+    if said.poll_for_us > POLL_FOR_US_MAX {
+        return Err(CallEnd::BadArgument(format!("poll_for_us is above {POLL_FOR_US_MAX}")));
+    }
     // SAFETY: the caller's word.
     unsafe {
         Ok(LendingClientOptions {
@@ -136,6 +146,7 @@ unsafe fn copy_options(said: &Verbs3Options) -> Result<LendingClientOptions, Cal
             memory_bytes: said.memory_bytes,
             reads_max: said.reads_max,
             page_loans: 0,
+            poll_for: Duration::from_micros(said.poll_for_us.into()),
             reconnect_for: milliseconds(said.reconnect_for_ms),
             read_for: milliseconds(said.read_for_ms),
             pinner: None,

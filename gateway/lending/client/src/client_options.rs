@@ -29,6 +29,8 @@ pub struct LendingClientOptions {
     pub reconnect_for: Duration,
     /// How long the next answer is waited for, and each message of a handshake.
     pub read_for: Duration,
+    /// How long a thread looks for an answer before it sleeps, where the last answers came as fast.
+    pub poll_for: Duration,
     /// Pins the memory for a device.
     pub pinner: Option<Arc<dyn MemoryPinner>>,
 }

@@ -5,10 +5,10 @@
 //! Threads share it. One of those that wait reads the socket; the others wait for that one.
 
 mod pages;
+mod waiting;
 mod writes;
 
 use std::collections::HashMap;
-use std::io;
 use std::mem;
 use std::net::Shutdown;
 use std::ops::Range;
@@ -17,27 +17,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::net::{RecvFlags, SendFlags};
+use parking_lot::{Condvar, Mutex};
+use rustix::net::SendFlags;
 use verbs3_lending_protocol::{
     BELL_LOOK, ENTRY_BYTES, LentCompletion, LentMapping, LentOutcome, LentSubmission,
     OutsideMemory, REQUEST_BYTES_MAX, RingLayout,
 };
 
+use crate::answer_polling::AnswerPolling;
 use crate::client_options::{ClientLendingError, LendingClientOptions};
 use crate::lent_connection::pages::FoundPages;
 use crate::lent_connection::writes::WriteSupport;
-use crate::memory_lending::{LentSession, WAIT_SLICE, lend_memory, pin_memory};
+use crate::memory_lending::{LentSession, lend_memory, pin_memory};
 use crate::memory_pinner::MemoryPin;
 use crate::memory_space::{MemorySpace, RequestPlaces};
-use crate::passed_pages::{PassedPages, receive_bytes};
+use crate::passed_pages::PassedPages;
 
 /// Room for one read's request and for its answer's head.
 const SLOT_BYTES: u64 = 16 * 1024;
 /// What the head of an answer may take of it.
 const HEAD_BYTES_MAX: u32 = SLOT_BYTES as u32 - REQUEST_BYTES_MAX;
-/// How long a body that is just being looked at may keep a read from its place.
-const ROOM_WAIT: Duration = Duration::from_millis(20);
 
 pub(crate) use crate::lent_connection::pages::LandedPages;
 
@@ -74,7 +73,8 @@ struct ConnectionReads {
     patient_until: Instant,
     write_support: WriteSupport,
     passed: PassedPages,
-    /// A thread reads the socket.
+    polling: AnswerPolling,
+    /// A thread reads the socket, or looks for an answer.
     is_watched: bool,
     is_ended: bool,
 }
@@ -134,6 +134,7 @@ impl LentConnection {
             patient_until: Instant::now(),
             write_support: WriteSupport::Unknown,
             passed: PassedPages::default(),
+            polling: AnswerPolling::new(options.poll_for),
             is_watched: false,
             is_ended: false,
         };
@@ -254,62 +255,6 @@ impl LentConnection {
         Ok(())
     }
 
-    /// Waits until some of these reads are over, and takes all that are. None: a slice of time is
-    /// over; or none is waited for, and a slot is free.
-    pub(crate) fn wait_for_any(
-        &self,
-        tokens: impl ExactSizeIterator<Item = u64> + Clone,
-    ) -> Result<Vec<LandedToken>, ClientLendingError> {
-        self.check_process()?;
-        let until = Instant::now() + WAIT_SLICE;
-        let mut state = self.state.lock();
-        loop {
-            self.drain_completions(&mut state)?;
-            let landed = state.take_landed(tokens.clone());
-            if !landed.is_empty() {
-                return Ok(landed);
-            }
-            if state.is_ended {
-                return Err(ClientLendingError::Disconnected);
-            }
-            let may_submit = tokens.len() == 0 && !state.free_slots.is_empty();
-            if may_submit || Instant::now() >= until {
-                return Ok(Vec::new());
-            }
-            if state.is_watched {
-                self.changed.wait_until(&mut state, until);
-            } else {
-                self.watch_socket(&mut state)?;
-            }
-        }
-    }
-
-    /// Waits until a range was given back since there were `returned`, for a slice of time. `false`:
-    /// nothing was, and no read is under way that could do so.
-    pub(crate) fn wait_for_room(&self, returned: u64) -> Result<bool, ClientLendingError> {
-        self.check_process()?;
-        let until = Instant::now() + ROOM_WAIT;
-        let mut state = self.state.lock();
-        loop {
-            self.drain_completions(&mut state)?;
-            if state.returned != returned {
-                return Ok(true);
-            }
-            if state.is_ended {
-                return Err(ClientLendingError::Disconnected);
-            }
-            let is_awaited = state.under_way.values().any(|read| read.landed.is_none());
-            if Instant::now() >= until {
-                return Ok(is_awaited);
-            }
-            if state.is_watched || !is_awaited {
-                self.changed.wait_until(&mut state, until);
-            } else {
-                self.watch_socket(&mut state)?;
-            }
-        }
-    }
-
     /// Ends a connection on which nothing was finished for so long.
     pub(crate) fn end_if_silent(&self, silence: Duration) {
         if !self.is_own() {
@@ -351,38 +296,6 @@ impl LentConnection {
             self.state.lock().give_back(range);
             self.changed.notify_all();
         }
-    }
-
-    /// Waits for a byte, without the lock.
-    fn watch_socket(
-        &self,
-        state: &mut MutexGuard<'_, ConnectionReads>,
-    ) -> Result<(), ClientLendingError> {
-        self.memory.swap_flag(self.layout.client_sleeps_flag(), 1)?;
-        let completed = self.memory.load_cursor(self.layout.completed_cursor())?;
-        if completed == state.consumed || state.passed.is_awaited {
-            state.is_watched = true;
-            let heard =
-                MutexGuard::unlocked(state, || receive_bytes(&self.stream, RecvFlags::empty()));
-            state.is_watched = false;
-            match heard {
-                Ok(received) if received.length == 0 => state.is_ended = true,
-                Ok(received) => self.take_received(state, received),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock
-                    | io::ErrorKind::TimedOut
-                    | io::ErrorKind::Interrupted => {}
-                    _ => state.is_ended = true,
-                },
-            }
-            if state.is_ended {
-                // What was over before the end is an answer even so.
-                self.drain_completions(state)?;
-            }
-            self.changed.notify_all();
-        }
-        self.memory.swap_flag(self.layout.client_sleeps_flag(), 0)?;
-        Ok(())
     }
 
     /// Takes what the gateway has finished. Heads are copied out, so that slots are free again.

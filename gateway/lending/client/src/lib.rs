@@ -4,6 +4,7 @@
 //! the child.
 #![forbid(unsafe_code)]
 
+mod answer_polling;
 mod client_options;
 mod client_signature;
 mod head_list;

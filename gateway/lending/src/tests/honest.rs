@@ -136,6 +136,7 @@ async fn broken_reads_are_tried_again_and_then_given_up() {
     })
     .await;
     server.until(|server| server.metrics.reads_in_flight.get() == 0).await;
+    assert_eq!(server.state.nonces.lock().len(), 1, "the connection is still the first one");
 }
 
 #[tokio::test(flavor = "multi_thread")]
