@@ -53,6 +53,29 @@ def test_errors_are_s3s(reader, objects, gateway):
         verbs3.connect("/nowhere.sock", access_key=ACCESS_KEY, secret_key=SECRET_KEY)
 
 
+@pytest.mark.parametrize("poll_for", [0, 0.0001, 0.01])
+def test_threads_find_their_answers_however_long_they_look(objects, gateway, poll_for):
+    reader = verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, memory="16MiB", poll_for=poll_for)
+    wrong = []
+
+    def read_much(keys):
+        for _ in range(200):
+            wrong.extend(key for key in keys if reader.read(BUCKET, key) != objects[key])
+
+    threads = [threading.Thread(target=read_much, args=(keys,)) for keys in (["small"], ["odd", "small"], ["empty", "odd"])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_time_to_look_that_cannot_be_is_refused(gateway):
+    for poll_for in (-1, 0.011, float("nan")):
+        with pytest.raises(ValueError, match="poll_for is from 0 to 0.01 seconds"):
+            verbs3.connect(gateway.socket, access_key=ACCESS_KEY, secret_key=SECRET_KEY, poll_for=poll_for)
+
+
 def test_a_buffer_of_the_caller_is_filled(reader, objects):
     target = bytearray(5000)
     assert reader.read(BUCKET, "small", into=target) == 4096
