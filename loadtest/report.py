@@ -114,7 +114,7 @@ class Report:
     def hot(self):
         sizes = ["4k", "128k", "1m", "16m"]
         setups = [("hot", "one process", "`verbs3 dev`.", [1.0, 0.7, 0.4, 0.4]),
-                  ("two-shm", "gateway and worker over shm", "Gateway and worker over shared memory, CPU of both. Homes lease attributes, so that the gateway holds objects up to 64 KiB.", [1.3, 0.85, 0.45, 0.45]),
+                  ("two-shm", "gateway and worker over shm", "Gateway and worker over shared memory, CPU of both. Homes lease attributes, so that the gateway holds objects up to 256 KiB (`gateway.tier.small_object_max`).", [1.3, 0.85, 0.45, 0.45]),
                   ("two-tcp", "gateway and worker over tcp", "The same over TCP on loopback.", [1.3, 1.3, 1.0, 1.0])]
         tables = []
         for name, what, words, aims in setups:
@@ -143,11 +143,44 @@ class Report:
         few, many = self.record("crowd-8"), self.record("crowd-2000")
         if few and many:
             costs = [rate(record["sides"][0], "server_cpu_us_per_request") for record in (few, many)]
+            theirs = [rate(record["sides"][1], "server_cpu_us_per_request") for record in (few, many) if len(record["sides"]) > 1]
+            of_nginx = f"; nginx: {theirs[1] / theirs[0]:.2f}" if len(theirs) == 2 else ""
             rates = [rate(record["sides"][0], "requests_per_second") for record in (few, many)]
-            rows.append(["GETs of 4 KiB by 2,000 connections ÷ by 8", f"{number(rates[1])}/s ÷ {number(rates[0])}/s", f"{costs[1] / costs[0]:.2f} ({number(costs[1], 1)} µs ÷ {number(costs[0], 1)} µs)"])
+            rows.append(["GETs of 4 KiB by 2,000 connections ÷ by 8", f"{number(rates[1])}/s ÷ {number(rates[0])}/s", f"{costs[1] / costs[0]:.2f} ({number(costs[1], 1)} µs ÷ {number(costs[0], 1)} µs{of_nginx})"])
             self.aim("GET of 4 KiB, server CPU with 2,000 connections ÷ with 8", "≤ 1.3", f"{costs[1] / costs[0]:.2f}", costs[1] <= 1.3 * costs[0])
         if rows:
             self.add("## Small requests, and many clients", "Gateway and worker over shared memory, with leases.", table(["", "found", "CPU ratio"], rows))
+
+    def many(self):
+        held = [json.loads(line) for line in self.lines_of("many.held")]
+        records = [(one["objects"], self.record(f"many-{one['objects']}")) for one in held if one["objects"]]
+        records = [(count, record) for count, record in records if record]
+        if len(records) < 2:
+            return
+        rows = []
+        for (count, record), one in zip(records, held[1:], strict=False):
+            ours = record["sides"][0]
+            heap, waste = (one["heap"] - held[0]["heap"]) / count, one["loaned"] / max(one["asked"], 1) - 1
+            rows.append([number(count), number(rate(ours, "requests_per_second")), number(rate(ours, "server_cpu_us_per_request"), 1), ratio(record, "requests_per_second"),
+                         number(heap), f"{waste:.1%}"])
+        few, all_ = (record["ratios"]["requests_per_second"]["mean"] for _, record in (records[0], records[-1]))
+        self.aim(f"GETs of 4 KiB out of {number(records[-1][0])} objects ÷ out of {number(records[0][0])}, rate ÷ nginx's", "≥ 0.9", f"{all_ / few:.2f}", all_ >= 0.9 * few)
+        self.aim("bytes that a worker's process has for an object besides its pages", "≤ 200", rows[-1][4], (held[-1]["heap"] - held[0]["heap"]) / records[-1][0] <= 200)
+        self.aim("cells of the arena that are wider than what was asked for", "≤ 15 %", rows[-1][5], held[-1]["loaned"] <= 1.15 * held[-1]["asked"])
+        self.add("## Many small objects", "4 KiB each, at random, out of the worker: the gateway holds none. Gateway and worker over shared memory.",
+                 table(["objects", "requests/s", "CPU, µs", "rate ÷ nginx's", "heap of the worker, bytes an object", "arena's waste"], rows))
+
+    def requests(self):
+        rows = []
+        for size in ["1MiB", "18MiB", "64MiB"]:
+            before, after = self.lines_of(f"requests-{size}.before"), self.lines_of(f"requests-{size}.after")
+            if not (self.record(f"requests-{size}") and len(before) == len(after) == 2):
+                continue
+            behind, direct = (json.loads(late)["answers"] - json.loads(early)["answers"] for early, late in zip(before, after, strict=True))
+            rows.append([size, f"{behind / 8:.2f}", f"{direct / 8:.2f}"])
+            self.aim(f"requests at the store for a cold object of {size} ÷ direct", "≤ 1.2", f"{behind / direct:.2f}", behind <= 1.2 * direct)
+        if rows:
+            self.add("## Requests at the store", "Eight objects of each size, read once, one after the other, through a gateway and two workers, and directly.", table(["object", "requests each", "directly"], rows))
 
     def ranges(self):
         rows, moved = [], []
@@ -233,9 +266,12 @@ class Report:
             self.add("## Memory", "64 readers of 1 GiB objects and 16 writers; arenas of 64 and 256 MiB.", table(["between the two", ""], rows))
 
     def lines(self, name):
-        """What a script has printed. None where it was not run, or did not end."""
-        path = self.folder / f"{name}.txt"
-        return path.read_text().rstrip().splitlines() if path.exists() and path.stat().st_size else None
+        """What a script has printed. Nothing where it was not run, or did not end."""
+        return self.lines_of(f"{name}.txt")
+
+    def lines_of(self, file):
+        path = self.folder / file
+        return path.read_text().rstrip().splitlines() if path.exists() else []
 
     def lent(self):
         if lines := self.lines("lent"):
@@ -281,7 +317,7 @@ class Report:
             self.add("## Tenants", "`loadtest/tenants.sh --load 0.25`.", "```text\n" + "\n".join(lines) + "\n```")
 
     def whole(self):
-        for part in (self.hot, self.small, self.ranges, self.cold, self.write, self.amplification, self.memory,
+        for part in (self.hot, self.small, self.many, self.ranges, self.cold, self.requests, self.write, self.amplification, self.memory,
                      self.lent, self.preload, self.populate, self.fabric, self.failover, self.tenants):
             part()
         machine = load(self.folder, "machine.json") or {}

@@ -4,7 +4,7 @@
 #   loadtest/report.sh DIR [PART ...]     measures (all parts, or those that are named) into DIR, each in at most 8 minutes
 #   loadtest/report.sh tables DIR         writes loadtest/PERFORMANCE.md from what is in DIR
 #
-# Parts: hot two head half crowd ranges cold write amplification memory lent preload populate fabric failover tenants
+# Parts: hot two head half crowd many ranges cold requests write amplification memory lent preload populate fabric failover tenants
 #
 # Measures what is delivered, the build of profile `dist` (VERBS3_PROFILE names another):
 #   cargo build --profile dist --locked -p verbs3-cli -p verbs3-loadtest
@@ -22,7 +22,7 @@ case ${1:-} in
   tables) exec python3 "$ROOT/loadtest/report.py" "${2:?DIR}" "$ROOT/loadtest/PERFORMANCE.md" ;;
 esac
 OUT=$(mkdir -p "$1" && readlink -f "$1"); shift
-[ $# -gt 0 ] || set -- hot two head half crowd ranges cold write amplification memory lent preload populate fabric failover tenants
+[ $# -gt 0 ] || set -- hot two head half crowd many ranges cold requests write amplification memory lent preload populate fabric failover tenants
 VERBS3=$(binary)
 LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
 export VERBS3 LOADTEST
@@ -56,7 +56,7 @@ shaped() {
 
 # tier GATEWAYS WORKERS: processes of their own behind the shaped way BEHIND; sets GATEWAYS, TIER_PIDS. COORDINATED: with a
 # coordinator, so that homes grant leases and gateways hold small objects. WAY=tcp: no shared memory between the two.
-# WORKER_LINE, GATEWAY_LINE: one more line of [worker], of [gateway].
+# WORKER_LINE, GATEWAY_LINE: one more line of [worker], of [gateway]. WORKER_ADMIN: the address of a lone worker's metrics.
 tier() {
   local index port ports=() leases=() shm=true members
   members=("http://$BEHIND" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY")
@@ -71,7 +71,7 @@ tier() {
   TIER_PIDS=() GATEWAYS=()
   for index in $(seq 0 $(($2 - 1))); do
     { cat "$DIR/shared.toml"
-      worker_section "$index" "${ports[$index]}" "${WORKER_MEMORY:-1GiB}" "shm = { enabled = $shm, socket = \"$DIR/worker-$index.sock\" }" \
+      ADMIN=${WORKER_ADMIN:-127.0.0.1:0} worker_section "$index" "${ports[$index]}" "${WORKER_MEMORY:-1GiB}" "shm = { enabled = $shm, socket = \"$DIR/worker-$index.sock\" }" \
         "${WORKER_LINE:-}" "${leases[@]}"
     } >"$DIR/worker-$index.toml"
     launch "worker-$index" "${ports[$index]}" worker; TIER_PIDS+=("$!")
@@ -134,7 +134,28 @@ part_crowd() {
   local connections
   one_pair shm
   for connections in 8 2000; do
-    bench "crowd-$connections" hot-4k --target "verbs3=http://${GATEWAYS[0]}/demo" --connections "$connections" --pid "$(comma "${TIER_PIDS[@]}")"
+    bench "crowd-$connections" hot-4k --target "verbs3=http://${GATEWAYS[0]}/demo" --against nginx --connections "$connections" --pid "$(comma "${TIER_PIDS[@]}")"
+  done
+}
+
+# Small objects of which the gateway holds none: does their number matter? MANY: how many there are at most.
+part_many() {
+  local count admin worker
+  admin=127.0.0.1:$(free_port)
+  store; BEHIND=127.0.0.1:$STORE_PORT
+  WORKER_ADMIN=$admin WORKER_MEMORY=2GiB tier 1 1
+  worker=${TIER_PIDS[0]}
+  held() { # one line: objects, what the process has besides the arena, what cells are wide, what was asked of them
+    curl -sf "http://$admin/metrics" | awk -v objects="$1" -v heap="$(awk '/^RssAnon/ { print $2 * 1024 }' "/proc/$worker/status")" '
+      /^verbs3_arena_bytes\{kind="loaned"\}/ { loaned = $2 } /^verbs3_arena_bytes\{kind="asked"\}/ { asked = $2 }
+      END { printf "{\"objects\": %d, \"heap\": %d, \"loaned\": %d, \"asked\": %d}\n", objects, heap, loaned, asked }'
+  }
+  held 0 >"$OUT/many.held"
+  for count in 10000 "${MANY:-200000}"; do
+    "$VERBS3" bench s3 hot-4k --show | sed "s/^name = .*/name = \"many\"/; s/^count = 64$/count = $count/" >"$DIR/many.toml"
+    "$VERBS3" bench s3 "$DIR/many.toml" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
+    bench "many-$count" "$DIR/many.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against nginx --prepare none --pid "$(comma "${TIER_PIDS[@]}")"
+    held "$count" >>"$OUT/many.held"
   done
 }
 
@@ -163,6 +184,20 @@ part_cold() {
     "$VERBS3" bench s3 "$scenario" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
     bench "$scenario" "$scenario" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" \
       --prepare none --pid "$(comma "${TIER_PIDS[@]}")" --against-pid "${PIDS[0]}"
+  done
+}
+
+# What a cold read of a whole object is in requests at the store: eight objects of each size, each once.
+part_requests() {
+  local size
+  store; shaped BEHIND; shaped DIRECT; tier 1 2
+  for size in 1MiB 18MiB 64MiB; do
+    "$VERBS3" bench s3 cold --show | sed "s/^name = .*/name = \"requests\"/; s/^count = 32$/count = 8/; s/^bytes = .*/bytes = \"$size\"/; s/^fresh = true/fresh = false/
+      s/^connections = 8/connections = 1\noperations = 8/" >"$DIR/requests.toml"
+    "$VERBS3" bench s3 "$DIR/requests.toml" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
+    { counts "$BEHIND_COUNTS"; counts "$DIRECT_COUNTS"; } >"$OUT/requests-$size.before"
+    bench "requests-$size" "$DIR/requests.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" --prepare none --rounds 1 --warm-up 0s
+    { counts "$BEHIND_COUNTS"; counts "$DIRECT_COUNTS"; } >"$OUT/requests-$size.after"
   done
 }
 

@@ -37,7 +37,7 @@ impl NginxReference {
             format!(
                 "daemon off; master_process off; worker_processes 1; pid {shown}/pid; \
                  error_log {shown}/error.log;\n\
-                 events {{ worker_connections 1024; }}\n\
+                 events {{ worker_connections 4096; }}\n\
                  http {{ access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; \
                  keepalive_requests 1000000000;\n\
                  client_body_temp_path {shown}/b; proxy_temp_path {shown}/p; \

@@ -59,7 +59,7 @@ impl InstalledLibrary {
 /// A cluster whose gateway takes memory, a bucket of it, and the path of its socket.
 async fn start_lending(folder: &Path) -> (Cluster, String, String) {
     let socket = folder.join("gateway.sock").display().to_string();
-    let lending = format!("[gateway.lending]\nsocket = \"{socket}\"");
+    let lending = format!("[gateway.lending]\nsocket = \"{socket}\"\npages_total = \"64MiB\"");
     let builder = Cluster::builder().workers(2).settings(Section::Gateway, &lending);
     let cluster = builder.start().await.unwrap();
     let bucket = cluster.bucket("lent-to-c").await.unwrap();
@@ -79,6 +79,9 @@ async fn a_program_in_c_reads_and_writes_by_lent_memory() {
     let client = &cluster.gateways()[0].client;
     let head = client.head_object().bucket(&bucket).key("large").send().await.unwrap();
     assert_eq!(head.metadata().unwrap()["of"], "c");
+    let metrics = cluster.metrics("gateway-0").await.unwrap();
+    let in_pages = metrics.sum("verbs3_lending_bytes_in_pages_total", &[]);
+    assert!(in_pages > 0.0, "nothing was read in pages");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

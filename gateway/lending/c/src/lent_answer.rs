@@ -5,7 +5,7 @@ use std::ptr;
 
 use verbs3_lending_client::{LentAnswer, LentBody};
 
-use crate::call_result::{Verbs3Result, enter_call};
+use crate::call_result::{CallEnd, Verbs3Result, enter_call};
 use crate::lent_arguments::{ResultPlace, borrow, end_handed_out};
 
 /// An answer. It keeps its part of the lent memory until it is released.
@@ -88,7 +88,8 @@ pub unsafe extern "C" fn verbs3_answer_header_at(
 }
 
 /// Gives the place of the body in this process's memory, and its length. The bytes stay as they are
-/// until the answer is released; nobody may write to them.
+/// until the answer is released; nobody may write to them. A body of several segments is copied
+/// together the first time.
 ///
 /// # Safety
 ///
@@ -113,6 +114,54 @@ pub unsafe extern "C" fn verbs3_answer_body(
         let address = answer.body.body_address()?;
         bytes.put_result(address.as_ptr().cast_const());
         length.put_result(answer.body.body_bytes());
+        Ok(())
+    })
+}
+
+/// Returns how many segments the body has, which lie apart: 1, but for answers of
+/// `verbs3_read_pages`; 0 for null.
+///
+/// # Safety
+///
+/// `answer` is null, or an answer that is not released.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbs3_answer_segment_count(answer: *const Verbs3Answer) -> usize {
+    // SAFETY: the caller's word.
+    unsafe { answer.as_ref() }.map_or(0, |answer| answer.body.segment_count())
+}
+
+/// Gives the place of a segment of the body in this process's memory, and its length. `index` counts
+/// from 0, in the body's order. The bytes stay as they are until the answer is released; nobody may
+/// write to them.
+///
+/// # Safety
+///
+/// `answer` is null, or an answer that is not released; `bytes` and `length` are null, or places for
+/// a pointer and a length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbs3_answer_segment(
+    answer: *const Verbs3Answer,
+    index: usize,
+    bytes: *mut *const u8,
+    length: *mut usize,
+) -> Verbs3Result {
+    enter_call(|| {
+        // SAFETY: the caller's word.
+        let (bytes, length) = unsafe {
+            (
+                ResultPlace::prepare(bytes, ptr::null(), "bytes")?,
+                ResultPlace::prepare(length, 0, "length")?,
+            )
+        };
+        // SAFETY: the caller's word.
+        let answer = unsafe { borrow(answer, "answer") }?;
+        let count = answer.body.segment_count();
+        if index >= count {
+            return Err(CallEnd::BadArgument(format!("the body has {count} segments")));
+        }
+        let (address, segment_bytes) = answer.body.locate_segment(index)?;
+        bytes.put_result(address.as_ptr().cast_const());
+        length.put_result(segment_bytes);
         Ok(())
     })
 }

@@ -38,6 +38,9 @@ pub struct Verbs3Options {
     pub reconnect_for_ms: u32,
     /// How long the next answer is waited for, in milliseconds.
     pub read_for_ms: u32,
+    /// How many answers of `verbs3_read_pages` are kept at once, up to 4,096. 0: none, and it reads
+    /// as `verbs3_read` does.
+    pub pages_max: u32,
     /// How long a thread looks for an answer before it sleeps, in microseconds, up to 10,000, where
     /// the last answers came as fast. Whatever else could run meanwhile does. 0: never.
     pub poll_for_us: u32,
@@ -94,6 +97,7 @@ pub unsafe extern "C" fn verbs3_default_options(options: *mut Verbs3Options) {
         reads_max: 64,
         reconnect_for_ms: 60_000,
         read_for_ms: 60_000,
+        pages_max: 0,
         poll_for_us: 100,
         keep_waiting: None,
         context: ptr::null_mut(),
@@ -133,6 +137,9 @@ unsafe fn copy_options(said: &Verbs3Options) -> Result<LendingClientOptions, Cal
         let problem = format!("reads_max is no power of two up to {RING_ENTRIES_MAX}");
         return Err(CallEnd::BadArgument(problem));
     }
+    if said.pages_max > RING_ENTRIES_MAX {
+        return Err(CallEnd::BadArgument(format!("pages_max is above {RING_ENTRIES_MAX}")));
+    }
     if said.poll_for_us > POLL_FOR_US_MAX {
         return Err(CallEnd::BadArgument(format!("poll_for_us is above {POLL_FOR_US_MAX}")));
     }
@@ -145,7 +152,7 @@ unsafe fn copy_options(said: &Verbs3Options) -> Result<LendingClientOptions, Cal
             region: copy_text(said.region, "region")?,
             memory_bytes: said.memory_bytes,
             reads_max: said.reads_max,
-            page_loans: 0,
+            page_loans: said.pages_max,
             poll_for: Duration::from_micros(said.poll_for_us.into()),
             reconnect_for: milliseconds(said.reconnect_for_ms),
             read_for: milliseconds(said.read_for_ms),
@@ -185,6 +192,32 @@ pub unsafe extern "C" fn verbs3_read(
         let (request, bytes) = unsafe { copy_read(request) }?;
         let question = own.question;
         Ok(own.client.read_object(&request, bytes, || question.ask_caller())?.into())
+    };
+    // SAFETY: the caller's word.
+    unsafe { enter_handing_out(answer, "answer", work) }
+}
+
+/// Reads one object or range as `verbs3_read` does, and leaves its bytes where they lie, if a worker
+/// of this host has them and the gateway lends its pages (`gateway.lending.pages_total`). The body
+/// then has several segments (`verbs3_answer_segment`).
+///
+/// # Safety
+///
+/// `client` is null, or a client; `request` is null, or a request whose texts end with 0; `answer` is
+/// null, or a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbs3_read_pages(
+    client: *const Verbs3Client,
+    request: *const Verbs3ReadRequest,
+    answer: *mut *mut Verbs3Answer,
+) -> Verbs3Result {
+    let work = || {
+        // SAFETY: the caller's word.
+        let own = unsafe { borrow(client, "client") }?;
+        // SAFETY: the caller's word.
+        let (request, bytes) = unsafe { copy_read(request) }?;
+        let question = own.question;
+        Ok(own.client.read_pages(&request, bytes, || question.ask_caller())?.into())
     };
     // SAFETY: the caller's word.
     unsafe { enter_handing_out(answer, "answer", work) }

@@ -187,6 +187,41 @@ static void try_reads(const Verbs3Client *client) {
   verbs3_release_answer(answer);
 }
 
+/* Bytes that lie where a worker has them are those of the object, in one piece and in their segments, and stay beyond the client. */
+static void try_pages(const char *socket) {
+  Verbs3Options options = own_options(socket);
+  Verbs3Client *client = NULL;
+  options.pages_max = 4097;
+  CHECK(verbs3_connect(&options, &client) == VERBS3_RESULT_BAD_ARGUMENT && client == NULL);
+  options.pages_max = 4, options.poll_for_us = 10001;
+  CHECK(verbs3_connect(&options, &client) == VERBS3_RESULT_BAD_ARGUMENT && client == NULL);
+  options.poll_for_us = 0;
+  CHECK(verbs3_connect(&options, &client) == VERBS3_RESULT_OK);
+  Verbs3ReadRequest request = read_of("large");
+  Verbs3Answer *answer = NULL;
+  CHECK(verbs3_read_pages(client, &request, NULL) == VERBS3_RESULT_BAD_ARGUMENT);
+  for (int count = 0; count < 8; count++) {
+    CHECK(verbs3_read_pages(client, &request, &answer) == VERBS3_RESULT_OK);
+    const uint8_t *bytes = NULL;
+    size_t place = 0, length = 0, segments = verbs3_answer_segment_count(answer);
+    for (size_t index = 0; index < segments; index++) {
+      CHECK(verbs3_answer_segment(answer, index, &bytes, &length) == VERBS3_RESULT_OK);
+      for (size_t at = 0; at < length; at++)
+        CHECK(bytes[at] == byte_of(1, place + at));
+      place += length;
+    }
+    CHECK(place == OBJECT_BYTES);
+    CHECK(verbs3_answer_segment(answer, segments, &bytes, &length) == VERBS3_RESULT_BAD_ARGUMENT && bytes == NULL && length == 0);
+    CHECK(verbs3_answer_segment(answer, 0, NULL, &length) == VERBS3_RESULT_BAD_ARGUMENT);
+    if (count < 7)
+      verbs3_release_answer(answer);
+  }
+  verbs3_disconnect(client);
+  check_body(answer, 1, 0, OBJECT_BYTES);
+  verbs3_release_answer(answer);
+  CHECK(verbs3_answer_segment_count(NULL) == 0);
+}
+
 static void try_batches(const Verbs3Client *client) {
   char keys[SMALL_OBJECTS][16];
   Verbs3ObjectName names[SMALL_OBJECTS + 1];
@@ -486,6 +521,7 @@ int main(int count, char **words) {
   put(client, "longest", 3, LONGEST_BYTES, NULL, 0);
   try_wrong_arguments(socket, client);
   try_reads(client);
+  try_pages(socket);
   try_batches(client);
   try_writes(client);
   try_full_memory(socket);
