@@ -75,5 +75,5 @@ for name in on off; do
     /^verbs3_worker_filled_bytes_total / { filled = $2 }
     /^verbs3_worker_staged_pages_total\{end="committed"\}/ { committed = $2 }
     /^verbs3_populate_given_up_pages_total/ && $2 > 0 { split($1, label, "\""); left = left ", " $2 " " label[2] }
-    END { printf "%s: %d bytes from the store, %d pages from writes%s\n", name, filled, committed, left }'
+    END { printf "%s: %.0f bytes from the store, %d pages from writes%s\n", name, filled, committed, left }'
 done

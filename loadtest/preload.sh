@@ -26,7 +26,7 @@ SMALL=${SMALL:-1000000} MEDIUM=${MEDIUM:-100000} HUGE=${HUGE:-100GiB}
 AT_ONCE=64
 PIDS=()
 trap 'stop_all' EXIT
-export VERBS3_CLUSTER__SECRET=loadtest-of-preload-jobs
+export VERBS3_CLUSTER__SECRET=a-secret-of-the-load-tests-of-preload-jobs
 
 stop_all() { local pid; for pid in "${PIDS[@]:-}"; do [ -z "$pid" ] || kill "$pid" 2>/dev/null || true; done; wait 2>/dev/null || true; PIDS=(); }
 field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }

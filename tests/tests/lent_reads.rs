@@ -95,6 +95,7 @@ async fn connect(socket: &Path) -> Arc<LendingClient> {
         memory_bytes: 128 << 20,
         reads_max: 16,
         page_loans: 64,
+        poll_for: Duration::from_micros(100),
         reconnect_for: WITHIN,
         read_for: WITHIN,
         pinner: None,

@@ -93,6 +93,6 @@ fn head_bytes(head: &OpenAnswer) -> usize {
         }
         OpenAnswer::Absent(absent) => (&absent.answer.headers, absent.answer.body.len()),
     };
-    let pairs = headers.iter().map(|(name, value)| name.len() + value.len() + HEADER_BYTES);
+    let pairs = headers.fields().map(|(name, value)| name.len() + value.len() + HEADER_BYTES);
     HEAD_BYTES + texts + pairs.sum::<usize>()
 }

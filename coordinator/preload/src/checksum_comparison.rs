@@ -23,7 +23,7 @@ impl ChecksumComparison {
     /// Starts a comparison. `None`: the UFS has no usable checksum.
     pub(crate) fn new(attributes: &HeadAttributes) -> Option<Self> {
         let header = |name: &str| {
-            let (_, value) = attributes.headers.iter().find(|(known, _)| known == name)?;
+            let (_, value) = attributes.headers.fields().find(|(known, _)| *known == name)?;
             std::str::from_utf8(value).ok()
         };
         let is_of_parts = header("x-amz-checksum-type")

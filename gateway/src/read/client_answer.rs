@@ -48,10 +48,11 @@ pub(super) fn object_headers(
 /// invalid came through a broken worker. The rest is still right, so only that one is left out.
 fn build_header_map(told: &AnswerHeaders, is_kept: impl Fn(&str) -> bool) -> HeaderMap {
     // A map of more than some 24,000 panics: a broken worker may tell as many.
-    let mut headers = HeaderMap::with_capacity(told.len().min(USUAL_HEADERS_MAX) + ADDED_HEADERS);
-    for (name, value) in told.iter().filter(|(name, _)| is_kept(name)) {
+    let mut headers =
+        HeaderMap::with_capacity(told.field_count().min(USUAL_HEADERS_MAX) + ADDED_HEADERS);
+    for (name, value) in told.shared_fields().filter(|(name, _)| is_kept(name)) {
         let name = HeaderName::from_bytes(name.as_bytes());
-        let value = HeaderValue::from_maybe_shared(value.clone());
+        let value = HeaderValue::from_maybe_shared(value);
         if let (Ok(name), Ok(value)) = (name, value) {
             headers.append(name, value);
         }

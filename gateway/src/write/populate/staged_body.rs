@@ -20,10 +20,8 @@ use super::populate_shared::PopulateShared;
 pub(super) struct AskedOwner {
     /// Pages that it keeps.
     pub(super) pages: u64,
-    /// It failed once: it is asked no more in this write.
-    failed: bool,
-    /// It has said that it takes nothing.
-    refused: bool,
+    /// Why it is asked no more in this write: it did so once.
+    left_for: Option<GiveUpReason>,
 }
 
 /// What the copy of a body and its questions share.
@@ -119,7 +117,7 @@ impl BodyStaging {
         self.stop.cancel();
         let mut owners = std::mem::take(&mut *self.owners.lock());
         // Of others that failed nobody knows whether they keep some.
-        owners.retain(|_, owner| owner.pages > 0 || !owner.refused);
+        owners.retain(|_, owner| owner.pages > 0 || owner.left_for != Some(GiveUpReason::Refused));
         owners
     }
 
@@ -137,8 +135,8 @@ impl BodyStaging {
         let Some(worker) = self.shared.tier.stage_owner(&self.object, run.block) else {
             return self.shared.count_given_up(GiveUpReason::NoOwner, pages);
         };
-        if self.owners.lock().entry(worker.clone()).or_default().failed {
-            return self.shared.count_given_up(GiveUpReason::Failed, pages);
+        if let Some(reason) = self.owners.lock().entry(worker.clone()).or_default().left_for {
+            return self.shared.count_given_up(reason, pages);
         }
         self.under_way.send_modify(|count| *count += 1);
         let asking = QuestionUnderWay(self.clone());
@@ -159,8 +157,9 @@ impl BodyStaging {
         let request = StageRequest { object, token, block, first_page, pages, tenant };
         // It is never closed.
         let _turn = self.shared.questions.acquire().await;
-        if self.owners.lock().get(&worker).is_some_and(|owner| owner.failed) {
-            return self.shared.count_given_up(GiveUpReason::Failed, count);
+        let left_for = self.owners.lock().get(&worker).and_then(|owner| owner.left_for);
+        if let Some(reason) = left_for {
+            return self.shared.count_given_up(reason, count);
         }
         let until = Instant::now() + self.shared.settings.stage_wait_max.0;
         let staged = self.shared.tier.stage_pages(&worker, request, until).await;
@@ -170,12 +169,11 @@ impl BodyStaging {
             Ok(()) => owner.pages += count,
             Err(error) => {
                 tracing::debug!(%error, "pages of a write are not kept");
-                owner.failed = true;
-                owner.refused = matches!(error, QuestionError::Refused(_));
-                let reason = match owner.refused {
-                    true => GiveUpReason::Refused,
-                    false => GiveUpReason::Failed,
+                let reason = match error {
+                    QuestionError::Refused(_) => GiveUpReason::Refused,
+                    _ => GiveUpReason::Failed,
                 };
+                owner.left_for = Some(reason);
                 self.shared.count_given_up(reason, count);
             }
         }
