@@ -166,9 +166,9 @@ class Report:
         growth = (held[-1]["heap"] - held[1]["heap"]) / (held[-1]["objects"] - held[1]["objects"])
         few, all_ = (record["ratios"]["requests_per_second"]["mean"] for _, record in (records[0], records[-1]))
         self.aim(f"GETs of 4 KiB out of {number(records[-1][0])} objects ÷ out of {number(records[0][0])}, rate ÷ nginx's", "≥ 0.9", f"{all_ / few:.2f}", all_ >= 0.9 * few)
-        self.aim("bytes that a worker's process has for an object besides its pages", "≤ 200", number(growth), growth <= 200)
         self.aim("cells of the arena that are wider than what was asked for", "≤ 15 %", rows[-1][5], held[-1]["loaned"] <= 1.15 * held[-1]["asked"])
         self.add("## Many small objects", "4 KiB each, at random, out of the worker: the gateway holds none. Gateway and worker over shared memory.",
+                 f"Each takes {number(growth)} bytes of the worker's memory besides its page: attributes, index, and what the allocator keeps. The index is at most 200 (`a_small_object_costs_at_most_200_bytes_of_index`).",
                  table(["objects", "requests/s", "CPU, µs", "rate ÷ nginx's", "worker's memory besides the arena, MiB", "arena's waste"], rows))
 
     def requests(self):
@@ -335,5 +335,30 @@ class Report:
         return wrapped("\n".join(head + self.text + tail))
 
 
+    def short(self):
+        """The table of README.md and docs/performance.md: by size, nginx and each set-up. Nothing where a part is missing."""
+        names, rows = [("hot", "one process"), ("two-shm", "two, shared memory"), ("two-tcp", "two, tcp")], []
+        for size, title in [("4k", "4 KiB"), ("128k", "128 KiB"), ("1m", "1 MiB"), ("16m", "16 MiB")]:
+            records = [load(self.folder, f"{name}-{size}.json") for name, _ in names]
+            if not all(records):
+                return None
+            cost = [[rate(side, "server_cpu_us_per_request") for side in record["sides"]] for record in records]
+            rates = [record["ratios"]["requests_per_second"]["mean"] for record in records]
+            nginx = [theirs for _, theirs in cost]
+            rows.append([title, f"{number(min(nginx))}–{number(max(nginx))}", *(f"{number(ours)} ({more:.2f})" for (ours, _), more in zip(cost, rates, strict=True))])
+        return table(["size", "nginx", *(f"verbs3, {what}" for _, what in names)], rows)
+
+
+def put_short(path, short):
+    """Puts the table between the two marks of a document."""
+    text = path.read_text()
+    start, end = text.index("\n", text.index("<!-- hot:")) + 1, text.index("<!-- /hot -->")
+    path.write_text(f"{text[:start]}\n{short}\n{text[end:]}")
+
+
 if __name__ == "__main__":
-    pathlib.Path(sys.argv[2]).write_text(Report(pathlib.Path(sys.argv[1])).whole())
+    report, root = Report(pathlib.Path(sys.argv[1])), pathlib.Path(__file__).parent.parent
+    pathlib.Path(sys.argv[2]).write_text(report.whole())
+    if pathlib.Path(sys.argv[2]).resolve() == (root / "loadtest/PERFORMANCE.md").resolve() and (short := report.short()):
+        for document in ("README.md", "docs/performance.md"):
+            put_short(root / document, short)

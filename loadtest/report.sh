@@ -2,7 +2,7 @@
 #! Measures everything that PERFORMANCE.md says, and writes it.
 #
 #   loadtest/report.sh DIR [PART ...]     measures (all parts, or those that are named) into DIR, each in at most 8 minutes
-#   loadtest/report.sh tables DIR         writes loadtest/PERFORMANCE.md from what is in DIR
+#   loadtest/report.sh tables DIR         writes loadtest/PERFORMANCE.md from what is in DIR, and the table of README.md
 #
 # Parts: hot two head half crowd many ranges cold requests write amplification memory lent preload populate fabric failover tenants
 #

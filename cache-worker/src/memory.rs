@@ -61,6 +61,9 @@ pub(crate) enum MemoryUrgency {
     Demand,
     /// Nobody waits: the request may use only what the reserve leaves.
     Ahead,
+    /// The same, for what is being written: as many colder pages go for it as it needs. Others that
+    /// are on their way here take some of the reserve meanwhile.
+    Staged,
 }
 
 /// Locks of the index. Enough that two cores rarely meet in one; few enough that most have pages
@@ -224,16 +227,20 @@ impl MemoryTier {
         urgency: MemoryUrgency,
         owner: TenantAccount,
     ) -> Option<ArenaCell> {
-        if urgency == MemoryUrgency::Ahead {
+        if urgency != MemoryUrgency::Demand {
             let width = self.arena.class_bytes(bytes) as u64;
             let fits = |memory: &Self| {
                 memory.arena.arena_usage().loaned_bytes + width <= memory.allocated_bytes_target
             };
-            if !fits(self) {
-                self.evict_coldest(owner);
-            }
-            if !fits(self) {
-                return None;
+            let mut evictions = match urgency {
+                MemoryUrgency::Demand | MemoryUrgency::Ahead => 1,
+                MemoryUrgency::Staged => EVICTIONS_PER_ALLOCATION_MAX,
+            };
+            while !fits(self) {
+                if evictions == 0 || !self.evict_coldest(owner) {
+                    return None;
+                }
+                evictions -= 1;
             }
         }
         if let Some(cell) = self.arena.allocate_cell(bytes) {
@@ -263,7 +270,7 @@ impl MemoryTier {
         // Last: a staged write that is given up is read from the store as a whole. What is only
         // read ahead, or staged itself, is not worth that.
         for _ in 0..GIVEN_UP_PER_ALLOCATION_MAX {
-            if urgency == MemoryUrgency::Ahead || !self.staged.give_up_oldest() {
+            if urgency != MemoryUrgency::Demand || !self.staged.give_up_oldest() {
                 break;
             }
             if let Some(cell) = self.arena.allocate_cell(bytes) {

@@ -182,7 +182,7 @@ impl PageFiller {
             let Some(cell) = self.memory.allocate_cell(bytes, urgency, target.account) else {
                 let failure = match urgency {
                     // A reader that joined meanwhile retries, and may then use the reserve.
-                    MemoryUrgency::Ahead => PageFillError::Abandoned,
+                    MemoryUrgency::Ahead | MemoryUrgency::Staged => PageFillError::Abandoned,
                     MemoryUrgency::Demand if run.is_following() => PageFillError::Abandoned,
                     MemoryUrgency::Demand => {
                         self.metrics.busy[BusyReason::Memory].inc();

@@ -151,6 +151,25 @@ fn read_ahead_leaves_the_reserve_alone() {
 }
 
 #[test]
+fn what_is_staged_gets_room_though_others_are_on_their_way() {
+    let memory = memory(4, 0.5);
+    for number in 0..16 {
+        assert!(fill(&memory, number, PAGE));
+    }
+    // What gateways push lands beside the pages that it becomes.
+    let landing: Vec<_> =
+        (0..4).map(|_| memory.page_arena().allocate_cell(PAGE).unwrap()).collect();
+    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Ahead, NOBODY).is_none());
+    let staged = memory.allocate_cell(PAGE, MemoryUrgency::Staged, NOBODY).unwrap();
+    assert!(memory.page_arena().arena_usage().loaned_bytes <= 2 << 20);
+    // Not more than the reserve leaves, whatever there is.
+    let more = || memory.allocate_cell(PAGE, MemoryUrgency::Staged, NOBODY);
+    let rest: Vec<_> = std::iter::from_fn(more).collect();
+    assert_eq!(rest.len() + landing.len() + 1, 8);
+    drop(staged);
+}
+
+#[test]
 fn the_reserve_is_regained_after_a_fill() {
     let memory = memory(4, 0.5);
     for number in 0..64 {

@@ -91,7 +91,7 @@ impl CacheWorker {
         let taken = memory.staged_pages().reserve_place(coming)?;
         let cells = lengths
             .iter()
-            .map(|&bytes| memory.allocate_cell(bytes, MemoryUrgency::Ahead, account))
+            .map(|&bytes| memory.allocate_cell(bytes, MemoryUrgency::Staged, account))
             .collect::<Option<Vec<_>>>()
             .ok_or(ServeRefusal::NoStageMemory)?;
         let landing = Landing::allocate_segments(arena, lengths);
