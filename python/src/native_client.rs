@@ -45,7 +45,10 @@ impl NativeBatch {
 #[pymethods]
 impl NativeClient {
     #[new]
-    #[pyo3(signature = (socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for, read_for, page_loans=0, poll_for=0.0, cuda_device=None))]
+    #[pyo3(signature = (
+        socket, access_key, secret_key, *, region, memory_bytes, reads_max, reconnect_for, read_for,
+        page_loans=0, poll_for=0.0, cuda_device=None
+    ))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
     fn new(
         py: Python<'_>,

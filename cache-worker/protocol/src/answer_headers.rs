@@ -1,5 +1,5 @@
-//! Owns the headers of a store's answer as they are kept and sent: in one piece of memory, which many
-//! readers share. A worker keeps those of a million objects. Judges no name and no value.
+//! Owns the headers of a store's answer as they are kept and sent: in one piece of memory, which
+//! many readers share. A worker keeps those of a million objects. Judges no name and no value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_an_object_take_one_piece_of_memory_and_little_more_than_their_text() {
+    fn headers_take_little_more_memory_than_their_text() {
         let pairs = [
             ("etag", "\"0123456789abcdef0123456789abcdef\""),
             ("content-type", "binary/octet-stream"),

@@ -181,7 +181,7 @@ async fn hear_bells(stream: &UnixStream) -> Result<(), SessionEnd> {
 
 /// Goes on with a request until it has to wait for something. Returns whether it is over. What is
 /// answered from memory costs no other thread's wake-up so, which takes longer than such an answer.
-fn has_landed_at_once(landing: &mut (impl Future<Output = ()> + Unpin)) -> bool {
+fn has_landed_at_once<F: Future<Output = ()> + Unpin>(landing: &mut F) -> bool {
     let landed = catch_unwind(AssertUnwindSafe(|| landing.now_or_never()));
     landed.map_or_else(
         |_| {

@@ -22,7 +22,7 @@ pub const WARN_PART: f64 = 0.6;
 /// Part of the room from which on something has to be done: above 1 ÷ 1.2 the headroom is gone.
 pub const ACT_PART: f64 = 0.8;
 /// Part of the store's bandwidth that cold reads and preload jobs reach: the aim of
-/// loadtest/PERFORMANCE.md (cold 16 MiB ÷ direct ≥ 0.9) and of loadtest/README.md (preload).
+/// loadtest/PERFORMANCE.md (cold 16 MiB ÷ direct ≥ 0.9), which preload jobs of large objects meet.
 pub const STORE_PART: f64 = 0.9;
 /// Part of a drive that the cache is given. ext4 keeps 5 % for root, and the segments need some
 /// room for the file system's own.

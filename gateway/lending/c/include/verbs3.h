@@ -130,6 +130,11 @@ typedef struct {
    */
   uint32_t read_for_ms;
   /**
+   * How many answers of `verbs3_read_pages` are kept at once, up to 4,096. 0: none, and it reads
+   * as `verbs3_read` does.
+   */
+  uint32_t pages_max;
+  /**
    * How long a thread looks for an answer before it sleeps, in microseconds, up to 10,000, where
    * the last answers came as fast. Whatever else could run meanwhile does. 0: never.
    */
@@ -216,8 +221,8 @@ extern "C" {
 const char *verbs3_error_text(void);
 
 /**
- * Fills options with defaults: 256 MiB, 64 reads, a minute for each wait, polls of 100 µs, `us-east-1`. Socket and
- * keys are null.
+ * Fills options with defaults: 256 MiB, 64 reads, a minute for each wait, polls of 100 µs,
+ * `us-east-1`. Socket and keys are null.
  *
  * `options` is null, or a place for options.
  */
@@ -248,6 +253,18 @@ void verbs3_disconnect(Verbs3Client *client);
 Verbs3Result verbs3_read(const Verbs3Client *client,
                          const Verbs3ReadRequest *request,
                          Verbs3Answer **answer);
+
+/**
+ * Reads one object or range as `verbs3_read` does, and leaves its bytes where they lie, if a
+ * worker of this host has them and the gateway lends its pages (`gateway.lending.pages_total`).
+ * The body then has several segments (`verbs3_answer_segment`).
+ *
+ * `client` is null, or a client; `request` is null, or a request whose texts end with 0; `answer`
+ * is null, or a place for a pointer.
+ */
+Verbs3Result verbs3_read_pages(const Verbs3Client *client,
+                               const Verbs3ReadRequest *request,
+                               Verbs3Answer **answer);
 
 /**
  * Asks for many objects by HEAD, and gives the status of each, in their order: 200 for one that is
@@ -289,12 +306,34 @@ bool verbs3_answer_header_at(const Verbs3Answer *answer,
 
 /**
  * Gives the place of the body in this process's memory, and its length. The bytes stay as they are
- * until the answer is released; nobody may write to them.
+ * until the answer is released; nobody may write to them. A body of several segments is copied
+ * together the first time.
  *
  * `answer` is null, or an answer that is not released; `bytes` and `length` are null, or places for
  * a pointer and a length.
  */
 Verbs3Result verbs3_answer_body(const Verbs3Answer *answer, const uint8_t **bytes, size_t *length);
+
+/**
+ * Returns how many segments the body has, which lie apart: 1, but for answers of
+ * `verbs3_read_pages`; 0 for null.
+ *
+ * `answer` is null, or an answer that is not released.
+ */
+size_t verbs3_answer_segment_count(const Verbs3Answer *answer);
+
+/**
+ * Gives the place of a segment of the body in this process's memory, and its length. `index`
+ * counts from 0, in the body's order. The bytes stay as they are until the answer is released;
+ * nobody may write to them.
+ *
+ * `answer` is null, or an answer that is not released; `bytes` and `length` are null, or places
+ * for a pointer and a length.
+ */
+Verbs3Result verbs3_answer_segment(const Verbs3Answer *answer,
+                                   size_t index,
+                                   const uint8_t **bytes,
+                                   size_t *length);
 
 /**
  * Releases an answer: its memory is used anew, and what was taken from it is gone. Null is nothing.

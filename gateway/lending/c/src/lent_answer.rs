@@ -130,14 +130,14 @@ pub unsafe extern "C" fn verbs3_answer_segment_count(answer: *const Verbs3Answer
     unsafe { answer.as_ref() }.map_or(0, |answer| answer.body.segment_count())
 }
 
-/// Gives the place of a segment of the body in this process's memory, and its length. `index` counts
-/// from 0, in the body's order. The bytes stay as they are until the answer is released; nobody may
-/// write to them.
+/// Gives the place of a segment of the body in this process's memory, and its length. `index`
+/// counts from 0, in the body's order. The bytes stay as they are until the answer is released;
+/// nobody may write to them.
 ///
 /// # Safety
 ///
-/// `answer` is null, or an answer that is not released; `bytes` and `length` are null, or places for
-/// a pointer and a length.
+/// `answer` is null, or an answer that is not released; `bytes` and `length` are null, or places
+/// for a pointer and a length.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn verbs3_answer_segment(
     answer: *const Verbs3Answer,

@@ -77,8 +77,8 @@ pub struct Verbs3Client {
     pub(crate) question: WaitQuestion,
 }
 
-/// Fills options with defaults: 256 MiB, 64 reads, a minute for each wait, polls of 100 µs, `us-east-1`. Socket and
-/// keys are null.
+/// Fills options with defaults: 256 MiB, 64 reads, a minute for each wait, polls of 100 µs,
+/// `us-east-1`. Socket and keys are null.
 ///
 /// # Safety
 ///
@@ -197,14 +197,14 @@ pub unsafe extern "C" fn verbs3_read(
     unsafe { enter_handing_out(answer, "answer", work) }
 }
 
-/// Reads one object or range as `verbs3_read` does, and leaves its bytes where they lie, if a worker
-/// of this host has them and the gateway lends its pages (`gateway.lending.pages_total`). The body
-/// then has several segments (`verbs3_answer_segment`).
+/// Reads one object or range as `verbs3_read` does, and leaves its bytes where they lie, if a
+/// worker of this host has them and the gateway lends its pages (`gateway.lending.pages_total`).
+/// The body then has several segments (`verbs3_answer_segment`).
 ///
 /// # Safety
 ///
-/// `client` is null, or a client; `request` is null, or a request whose texts end with 0; `answer` is
-/// null, or a place for a pointer.
+/// `client` is null, or a client; `request` is null, or a request whose texts end with 0; `answer`
+/// is null, or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn verbs3_read_pages(
     client: *const Verbs3Client,

@@ -21,13 +21,13 @@ pub(crate) struct AnswerPolling {
     longest: Duration,
     /// Short waits since the last long one.
     short_waits: u32,
-    /// How many of them are needed. Each poll that misses doubles it, each that meets takes one off.
+    /// How many of them are needed. A poll that misses doubles it, one that meets takes one off.
     short_waits_needed: u32,
 }
 
 impl AnswerPolling {
-    /// Makes the polling of a connection that looks for an answer for `longest` at most. One CPU has
-    /// nobody else who could answer meanwhile.
+    /// Makes the polling of a connection that looks for an answer for `longest` at most. One CPU
+    /// has nobody else who could answer meanwhile.
     pub(crate) fn new(longest: Duration) -> Self {
         let has_others = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
         Self::for_cpus(if has_others { longest } else { Duration::ZERO })

@@ -81,7 +81,7 @@ fn figures_are_those_of_the_place_that_they_name() {
     assert_eq!(ATTRIBUTES_BYTES, 1024 / 2);
 }
 
-/// loadtest/README.md, "A million objects, and one of 100 GiB": 4,659 MiB resident.
+/// loadtest/findings.md, "A million objects, and one of 100 GiB": 4,659 MiB resident.
 #[test]
 fn a_million_small_objects_take_what_was_measured() {
     let mut input = input();
@@ -89,7 +89,7 @@ fn a_million_small_objects_take_what_was_measured() {
     let found = plan(&input);
     let index = found.data.pages * MEMORY_INDEX_BYTES + found.data.objects * ATTRIBUTES_BYTES;
     let mebibytes = (found.data.memory_bytes + index) >> 20;
-    assert!(include_str!("../../../../../loadtest/README.md").contains("37 / 4,659"));
+    assert!(include_str!("../../../../../loadtest/findings.md").contains("37 / 4,659"));
     assert!((4659 * 95 / 100..=4659).contains(&mebibytes), "{mebibytes} MiB");
 }
 

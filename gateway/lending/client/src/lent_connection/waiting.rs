@@ -1,5 +1,5 @@
-//! How threads wait for answers: one of them looks for the next one and reads the socket, the others
-//! wait for that one.
+//! How threads wait for answers: one of them looks for the next one and reads the socket, the
+//! others wait for that one.
 
 use std::io;
 use std::time::{Duration, Instant};
