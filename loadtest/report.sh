@@ -277,13 +277,15 @@ part_populate() {
   by_script populate-multipart populate.sh checkpoint-multipart --json
 }
 
+# Of the last run: whoever measures parts again does so of the same build.
+python3 - "$OUT/machine.json" "$BANDWIDTH" "$CONNECTION_BANDWIDTH" "$FIRST_BYTE" "$(git -C "$ROOT" describe --always --dirty 2>/dev/null || true)" "$VERBS3_PROFILE" <<'END'
+import json, os, platform, sys, time
+model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+json.dump({"cpus": os.cpu_count(), "model": model, "kernel": platform.release(), "date": time.strftime("%Y-%m-%d"), "bandwidth": sys.argv[2],
+           "connection_bandwidth": sys.argv[3], "first_byte": sys.argv[4], "revision": sys.argv[5], "profile": sys.argv[6]}, open(sys.argv[1], "w"))
+END
+
 for part in "$@"; do
   stop_cluster; PIDS=(); rm -rf -- "${DIR:?}"/*
   "part_$part"
 done
-python3 - "$OUT/machine.json" "$BANDWIDTH" "$CONNECTION_BANDWIDTH" "$FIRST_BYTE" "$(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || true)" <<'END'
-import json, os, platform, sys, time
-model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-json.dump({"cpus": os.cpu_count(), "model": model, "kernel": platform.release(), "date": time.strftime("%Y-%m-%d"), "bandwidth": sys.argv[2],
-           "connection_bandwidth": sys.argv[3], "first_byte": sys.argv[4], "revision": sys.argv[5]}, open(sys.argv[1], "w"))
-END

@@ -74,6 +74,10 @@ const SHARDS: usize = 16;
 /// in one extent, so this many pages of 256 KiB empty two or more extents of 2 MiB.
 const EVICTIONS_PER_ALLOCATION_MAX: usize = 24;
 
+/// The same for a page of a write: a page of 256 KiB takes the place of 64 of 4 KiB, and others are
+/// on their way beside it.
+const STAGED_EVICTIONS_MAX: usize = 256;
+
 /// Extents emptied for one allocation. More than one only where a page that a reader holds keeps
 /// the first from being free.
 const EVACUATIONS_PER_ALLOCATION_MAX: usize = 2;
@@ -234,7 +238,7 @@ impl MemoryTier {
             };
             let mut evictions = match urgency {
                 MemoryUrgency::Demand | MemoryUrgency::Ahead => 1,
-                MemoryUrgency::Staged => EVICTIONS_PER_ALLOCATION_MAX,
+                MemoryUrgency::Staged => STAGED_EVICTIONS_MAX,
             };
             while !fits(self) {
                 if evictions == 0 || !self.evict_coldest(owner) {

@@ -33,7 +33,7 @@ PIECE_BYTES = 4 << 20
 # Most answers in pages of workers, by the protocol.
 PAGES_MAX = 4096
 # Seconds that a thread looks for an answer: by default, and at most.
-POLL_FOR, POLL_FOR_MAX = 0.0001, 0.01
+POLL_FOR, POLL_FOR_MAX = 0.0001, 0.001
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ use crate::lending_handshake::LendingClient;
 use crate::lending_host::LendingGuest;
 use crate::lending_metrics::{LendingCut, LendingMetrics};
 use crate::lending_stop::LendingStop;
-use crate::request_landing::land_request;
+use crate::request_landing::{COPY_BYTES_MAX, land_request};
 use crate::session_rings::{BrokenRings, SessionRings, SubmissionTaker};
 
 /// How often a silent client's right is looked at.
@@ -154,12 +154,14 @@ impl<G: LendingGuest> LendingSession<G> {
             // Its tickets settle as failed.
             return Err(SessionEnd::Revoked);
         }
-        let is_lone = taken.reads.len() == 1;
+        // What waits for a place is woken by a task's end, and several requests use several threads.
+        let is_lone = taken.reads.len() == 1 && !taken.is_saturated && self.reads.is_empty();
         for (submission, ticket) in taken.reads {
             let guest = self.guest.clone();
+            let is_begun_here = is_lone && submission.body_bytes_max <= COPY_BYTES_MAX as u64;
             let mut landing =
                 Box::pin(async move { land_request(&*guest, submission, ticket).await });
-            if !is_lone || !has_landed_at_once(&mut landing) {
+            if !is_begun_here || !has_landed_at_once(&mut landing) {
                 self.reads.spawn(landing);
             }
         }

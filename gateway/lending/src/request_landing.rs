@@ -164,4 +164,4 @@ where
 }
 
 /// Most bytes that are copied at once: some 100 µs of a core.
-const COPY_BYTES_MAX: usize = 1 << 20;
+pub(crate) const COPY_BYTES_MAX: usize = 1 << 20;

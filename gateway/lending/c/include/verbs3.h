@@ -135,7 +135,7 @@ typedef struct {
    */
   uint32_t pages_max;
   /**
-   * How long a thread looks for an answer before it sleeps, in microseconds, up to 10,000, where
+   * How long a thread looks for an answer before it sleeps, in microseconds, up to 1,000, where
    * the last answers came as fast. Whatever else could run meanwhile does. 0: never.
    */
   uint32_t poll_for_us;

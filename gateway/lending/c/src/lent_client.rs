@@ -18,7 +18,7 @@ use crate::lent_arguments::{
 };
 
 /// Longest that a thread looks for an answer before it sleeps, in microseconds.
-const POLL_FOR_US_MAX: u32 = 10_000;
+const POLL_FOR_US_MAX: u32 = 1_000;
 
 /// What a client is made with. `verbs3_default_options` fills it; socket and keys are the caller's.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ pub struct Verbs3Options {
     /// How many answers of `verbs3_read_pages` are kept at once, up to 4,096. 0: none, and it reads
     /// as `verbs3_read` does.
     pub pages_max: u32,
-    /// How long a thread looks for an answer before it sleeps, in microseconds, up to 10,000, where
+    /// How long a thread looks for an answer before it sleeps, in microseconds, up to 1,000, where
     /// the last answers came as fast. Whatever else could run meanwhile does. 0: never.
     pub poll_for_us: u32,
     /// Asked a few times a second by calls that wait for an answer or for room, in the thread of the

@@ -193,7 +193,7 @@ static void try_pages(const char *socket) {
   Verbs3Client *client = NULL;
   options.pages_max = 4097;
   CHECK(verbs3_connect(&options, &client) == VERBS3_RESULT_BAD_ARGUMENT && client == NULL);
-  options.pages_max = 4, options.poll_for_us = 10001;
+  options.pages_max = 4, options.poll_for_us = 1001;
   CHECK(verbs3_connect(&options, &client) == VERBS3_RESULT_BAD_ARGUMENT && client == NULL);
   options.poll_for_us = 0;
   CHECK(verbs3_connect(&options, &client) == VERBS3_RESULT_OK);

@@ -11,6 +11,10 @@ const SHORT_WAITS_MIN: u32 = 8;
 /// The same where polls often miss: other processes want the CPUs, and take longer than an answer.
 const SHORT_WAITS_MAX: u32 = 1024;
 
+/// So many polls in a row may meet their answers before a wait reads the socket again: what else the
+/// gateway says comes over it.
+const POLLS_MAX: u32 = 1024;
+
 /// A sleeper's wait contains its waking, so it counts as short up to this many times the poll.
 const PATIENCE: u32 = 2;
 
@@ -23,6 +27,8 @@ pub(crate) struct AnswerPolling {
     short_waits: u32,
     /// How many of them are needed. A poll that misses doubles it, one that meets takes one off.
     short_waits_needed: u32,
+    /// Polls since the socket was read.
+    polls: u32,
 }
 
 impl AnswerPolling {
@@ -34,16 +40,18 @@ impl AnswerPolling {
     }
 
     fn for_cpus(longest: Duration) -> Self {
-        Self { longest, short_waits: 0, short_waits_needed: SHORT_WAITS_MIN }
+        Self { longest, short_waits: 0, short_waits_needed: SHORT_WAITS_MIN, polls: 0 }
     }
 
     /// Returns how long the next wait may be polled for.
     pub(crate) fn poll_budget(&self) -> Duration {
-        if self.short_waits < self.short_waits_needed { Duration::ZERO } else { self.longest }
+        let is_due = self.short_waits >= self.short_waits_needed && self.polls < POLLS_MAX;
+        if is_due { self.longest } else { Duration::ZERO }
     }
 
     /// Notes whether a poll met its answer.
     pub(crate) fn note_poll(&mut self, has_met: bool) {
+        self.polls += 1;
         if has_met {
             self.short_waits_needed = (self.short_waits_needed - 1).max(SHORT_WAITS_MIN);
         } else {
@@ -54,6 +62,7 @@ impl AnswerPolling {
 
     /// Notes how long a thread slept until it was woken.
     pub(crate) fn note_sleep(&mut self, slept: Duration) {
+        self.polls = 0;
         let is_short = slept <= self.longest * PATIENCE;
         self.short_waits = if is_short { self.short_waits.saturating_add(1) } else { 0 };
     }
@@ -101,9 +110,13 @@ mod tests {
             polling.note_poll(false);
             assert_eq!(waits_until_poll(&mut polling), expected);
         }
-        for _ in 0..2000 {
+        for _ in 0..3 {
+            for _ in 1..POLLS_MAX {
+                polling.note_poll(true);
+                assert_eq!(polling.poll_budget(), LONGEST);
+            }
             polling.note_poll(true);
-            assert_eq!(polling.poll_budget(), LONGEST);
+            assert_eq!(waits_until_poll(&mut polling), 1, "the socket is read now and then");
         }
         polling.note_poll(false);
         assert_eq!(waits_until_poll(&mut polling), 16);

@@ -76,6 +76,8 @@ struct ConnectionReads {
     polling: AnswerPolling,
     /// A thread reads the socket, or looks for an answer.
     is_watched: bool,
+    /// That thread does not read the socket yet.
+    is_polled: bool,
     is_ended: bool,
 }
 
@@ -136,6 +138,7 @@ impl LentConnection {
             passed: PassedPages::default(),
             polling: AnswerPolling::new(options.poll_for),
             is_watched: false,
+            is_polled: false,
             is_ended: false,
         };
         Ok(Self {

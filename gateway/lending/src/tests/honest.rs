@@ -72,6 +72,25 @@ async fn a_batch_is_answered_whole_though_it_is_larger_than_the_ring() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_place_serves_many_submissions_without_a_pause() {
+    let server = TestServer::start_with(|limits| limits.reads_in_flight_max = 1);
+    let client = server.connect().await;
+    let reads = blocking(move || {
+        let mut batch = client.begin_batch();
+        for _ in 0..200 {
+            batch.add_read(&get("bytes/10"), 10).unwrap();
+        }
+        let mut answers = 0;
+        while batch.next_answer(go_on).unwrap().is_some() {
+            answers += 1;
+        }
+        assert_eq!(answers, 200);
+    });
+    // Nobody wakes who waits for the session's look, once a second.
+    tokio::time::timeout(Duration::from_secs(60), reads).await.expect("reads wait for a look");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn memory_that_is_in_use_is_not_used_again() {
     let server = TestServer::start();
     let client = server.connect().await;

@@ -173,7 +173,10 @@ impl BodyStaging {
                     QuestionError::Refused(_) => GiveUpReason::Refused,
                     _ => GiveUpReason::Failed,
                 };
-                owner.left_for = Some(reason);
+                // Of one that failed nobody knows what it keeps, whatever it says later.
+                if owner.left_for != Some(GiveUpReason::Failed) {
+                    owner.left_for = Some(reason);
+                }
                 self.shared.count_given_up(reason, count);
             }
         }

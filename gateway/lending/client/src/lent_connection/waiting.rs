@@ -121,7 +121,7 @@ impl LentConnection {
             return Ok(false);
         }
         let (consumed, until) = (state.consumed, Instant::now() + budget);
-        state.is_watched = true;
+        (state.is_watched, state.is_polled) = (true, true);
         let met = MutexGuard::unlocked(state, || {
             while Instant::now() < until {
                 if self.memory.load_cursor(self.layout.completed_cursor())? != consumed {
@@ -132,7 +132,7 @@ impl LentConnection {
             }
             Ok::<_, OutsideMemory>(false)
         });
-        state.is_watched = false;
+        (state.is_watched, state.is_polled) = (false, false);
         self.changed.notify_all();
         let has_met = met?;
         state.polling.note_poll(has_met);

@@ -79,7 +79,7 @@ impl LentConnection {
             return true;
         }
         let mut state = self.state.lock();
-        if !state.is_watched && !state.is_ended {
+        if (!state.is_watched || state.is_polled) && !state.is_ended {
             // A bell that is taken here is nobody's: who comes to wait looks at the rings first.
             let heard = loop {
                 match receive_bytes(&self.stream, RecvFlags::DONTWAIT) {
