@@ -155,7 +155,7 @@ class Report:
         held = [json.loads(line) for line in self.lines_of("many.held")]
         records = [(one["objects"], self.record(f"many-{one['objects']}")) for one in held if one["objects"]]
         records = [(count, record) for count, record in records if record]
-        if len(records) < 2:
+        if len({count for count, _ in records}) < 2:
             return
         rows = []
         for (count, record), one in zip(records, held[1:], strict=False):
@@ -177,10 +177,12 @@ class Report:
         rows = []
         for size in ["1MiB", "18MiB", "64MiB"]:
             before, after = self.lines_of(f"requests-{size}.before"), self.lines_of(f"requests-{size}.after")
-            if not (self.record(f"requests-{size}") and len(before) == len(after) == 2):
+            record = self.record(f"requests-{size}")
+            if not (record and len(before) == len(after) == 2):
                 continue
+            objects = record["scenario"]["objects"]["count"]
             behind, direct = (json.loads(late)["answers"] - json.loads(early)["answers"] for early, late in zip(before, after, strict=True))
-            rows.append([size, f"{behind / 8:.2f}", f"{direct / 8:.2f}"])
+            rows.append([size, f"{behind / objects:.2f}", f"{direct / objects:.2f}"])
             self.aim(f"requests at the store for a cold object of {size} ÷ direct", "≤ 1.2", f"{behind / direct:.2f}", behind <= 1.2 * direct)
         if rows:
             self.add("## Requests at the store", "Eight objects of each size, read once, one after the other, through a gateway and two workers, and directly.", table(["object", "requests each", "directly"], rows))
@@ -295,7 +297,7 @@ class Report:
             lines = self.lines(name)
             if not lines:
                 continue
-            record = json.loads(lines[0]) if lines[0].endswith("}") else json.loads("\n".join(lines[:lines.index("}") + 1]))
+            record, _ = json.JSONDecoder().raw_decode("\n".join(lines))
             found = ratio(record, "mib_per_second")
             rows.append([what, found, ratio(record, "latency_p50")])
             self.aim(f"{what}, with populate on write ÷ without, throughput", "≥ 0.97", found, record["ratios"]["mib_per_second"]["mean"] >= 0.97)
@@ -311,13 +313,16 @@ class Report:
                     self.aim(f"tcp, pages of {int(found[1]) >> 10} KiB, ÷ plain streams", "≥ 0.95", f"{found[2]} {found[3]}", float(found[2]) >= 0.95)
             self.add("## The network between two hosts", "`loadtest/fabric.sh tcp`: two processes over loopback.", "\n".join(f"- {line}" for line in lines))
 
+    def printed(self, name, heading, words):
+        """What a script has printed, as it is."""
+        if lines := self.lines(name):
+            self.add(f"## {heading}", words, "```text\n" + "\n".join(lines) + "\n```")
+
     def failover(self):
-        if lines := self.lines("failover"):
-            self.add("## A worker fails", "`loadtest/failover.sh`: 100 GETs of 1 MiB are due each second; nothing happens, a worker is killed, a worker is stopped.", "```text\n" + "\n".join(lines) + "\n```")
+        self.printed("failover", "A worker fails", "`loadtest/failover.sh`: 100 GETs of 1 MiB are due each second; nothing happens, a worker is killed, a worker is stopped.")
 
     def tenants(self):
-        if lines := self.lines("tenants"):
-            self.add("## Tenants", "`loadtest/tenants.sh --load 0.25`.", "```text\n" + "\n".join(lines) + "\n```")
+        self.printed("tenants", "Tenants", "`loadtest/tenants.sh --load 0.25`.")
 
     def whole(self):
         for part in (self.hot, self.small, self.many, self.ranges, self.cold, self.requests, self.write, self.amplification, self.memory,
@@ -326,7 +331,7 @@ class Report:
         machine = load(self.folder, "machine.json") or sys.exit(f"{self.folder} has no machine.json: measure again")
         head = ["# Performance\n", "Written by `loadtest/report.sh`; the words under *Findings* are `loadtest/findings.md`. Ratios are verbs3 ÷ reference, paired by round and interleaved, geometric means with 95 % bootstrap "
                 "intervals; figures are medians of rounds. Ratios of one run mean something; figures of other machines or days don't compare.\n",
-                f"{machine.get('cpus')} CPUs ({machine.get('model')}), shared by client, server, store and proxy; Linux {machine.get('kernel')}; {machine.get('date')}, revision {machine.get('revision')}, profile {machine.get('profile', 'dist')}. "
+                f"{machine.get('cpus')} CPUs ({machine.get('model')}), shared by client, server, store and proxy; Linux {machine.get('kernel')}; {machine.get('date')}, revision {machine.get('revision')}, profile {machine.get('profile')}. "
                 f"The store is `verbs3 dev` over a folder behind `verbs3-loadtest proxy`: {machine.get('bandwidth')}/s in all, {machine.get('connection_bandwidth')}/s a connection, "
                 f"{machine.get('first_byte')} to the first byte, for both sides alike.\n",
                 "## Aims\n", table(["what", "aim", "found", ""], self.aims)]
@@ -335,7 +340,6 @@ class Report:
         if self.limits:
             tail += ["## Limits besides the server\n", "\n".join(f"- {what}: {', '.join(dict.fromkeys(names))}" for what, names in sorted(self.limits.items())) + "\n"]
         return wrapped("\n".join(head + self.text + tail))
-
 
     def short(self):
         """The table of README.md and docs/performance.md: by size, nginx and each set-up. Nothing where a part is missing."""

@@ -13,9 +13,9 @@
 set -euo pipefail
 
 ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
-# shellcheck source=../tests/testbed/cluster.sh
 VERBS3_PROFILE=${VERBS3_PROFILE:-dist}
 export VERBS3_PROFILE
+# shellcheck source=../tests/testbed/cluster.sh
 . "$ROOT/tests/testbed/cluster.sh"
 case ${1:-} in
   ''|-*) usage ;;

@@ -236,10 +236,8 @@ impl MemoryTier {
             let fits = |memory: &Self| {
                 memory.arena.arena_usage().loaned_bytes + width <= memory.allocated_bytes_target
             };
-            let mut evictions = match urgency {
-                MemoryUrgency::Demand | MemoryUrgency::Ahead => 1,
-                MemoryUrgency::Staged => STAGED_EVICTIONS_MAX,
-            };
+            let is_staged = urgency == MemoryUrgency::Staged;
+            let mut evictions = if is_staged { STAGED_EVICTIONS_MAX } else { 1 };
             while !fits(self) {
                 if evictions == 0 || !self.evict_coldest(owner) {
                     return None;

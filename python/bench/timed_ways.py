@@ -4,6 +4,7 @@ import argparse
 import statistics
 import time
 
+# So often each way runs in a row before the next one has its turn.
 SERIES = 20
 SIZES = {"4 KiB": 4 << 10, "128 KiB": 128 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20}
 

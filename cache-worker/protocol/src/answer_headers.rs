@@ -25,9 +25,9 @@ struct PackedHeaders(Vec<u8>);
 
 /// Takes all headers from the wire, one of them, its name, or its value.
 struct HeadersVisitor;
-struct HeaderPair<'a>(&'a mut PackedHeaders);
-struct HeaderName<'a>(&'a mut PackedHeaders);
-struct HeaderValue<'a> {
+struct HeaderPairSeed<'a>(&'a mut PackedHeaders);
+struct HeaderNameSeed<'a>(&'a mut PackedHeaders);
+struct HeaderValueSeed<'a> {
     packed: &'a mut PackedHeaders,
     /// Where its header begins.
     start: usize,
@@ -144,12 +144,12 @@ impl<'de> Visitor<'de> for HeadersVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut pairs: A) -> Result<AnswerHeaders, A::Error> {
         let mut packed = PackedHeaders::default();
-        while pairs.next_element_seed(HeaderPair(&mut packed))?.is_some() {}
+        while pairs.next_element_seed(HeaderPairSeed(&mut packed))?.is_some() {}
         Ok(packed.into_headers())
     }
 }
 
-impl<'de> DeserializeSeed<'de> for HeaderPair<'_> {
+impl<'de> DeserializeSeed<'de> for HeaderPairSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -157,7 +157,7 @@ impl<'de> DeserializeSeed<'de> for HeaderPair<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for HeaderPair<'_> {
+impl<'de> Visitor<'de> for HeaderPairSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -167,12 +167,12 @@ impl<'de> Visitor<'de> for HeaderPair<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut pair: A) -> Result<(), A::Error> {
         let start = self.0.0.len();
         let missing = || A::Error::custom("a header without a name or a value");
-        pair.next_element_seed(HeaderName(self.0))?.ok_or_else(missing)?;
-        pair.next_element_seed(HeaderValue { packed: self.0, start })?.ok_or_else(missing)
+        pair.next_element_seed(HeaderNameSeed(self.0))?.ok_or_else(missing)?;
+        pair.next_element_seed(HeaderValueSeed { packed: self.0, start })?.ok_or_else(missing)
     }
 }
 
-impl<'de> DeserializeSeed<'de> for HeaderName<'_> {
+impl<'de> DeserializeSeed<'de> for HeaderNameSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -180,7 +180,7 @@ impl<'de> DeserializeSeed<'de> for HeaderName<'_> {
     }
 }
 
-impl Visitor<'_> for HeaderName<'_> {
+impl Visitor<'_> for HeaderNameSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -193,7 +193,7 @@ impl Visitor<'_> for HeaderName<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for HeaderValue<'_> {
+impl<'de> DeserializeSeed<'de> for HeaderValueSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -201,7 +201,7 @@ impl<'de> DeserializeSeed<'de> for HeaderValue<'_> {
     }
 }
 
-impl Visitor<'_> for HeaderValue<'_> {
+impl Visitor<'_> for HeaderValueSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
 //! Answers: status, headers, and the body where it landed.
 
 use std::ffi::{CStr, CString, c_char};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use verbs3_lending_client::{LentAnswer, LentBody};
 
@@ -101,21 +101,10 @@ pub unsafe extern "C" fn verbs3_answer_body(
     bytes: *mut *const u8,
     length: *mut usize,
 ) -> Verbs3Result {
-    enter_call(|| {
-        // SAFETY: the caller's word.
-        let (bytes, length) = unsafe {
-            (
-                ResultPlace::prepare(bytes, ptr::null(), "bytes")?,
-                ResultPlace::prepare(length, 0, "length")?,
-            )
-        };
-        // SAFETY: the caller's word.
-        let answer = unsafe { borrow(answer, "answer") }?;
-        let address = answer.body.body_address()?;
-        bytes.put_result(address.as_ptr().cast_const());
-        length.put_result(answer.body.body_bytes());
-        Ok(())
-    })
+    // SAFETY: the caller's word.
+    unsafe {
+        give_piece(answer, bytes, length, |body| Ok((body.body_address()?, body.body_bytes())))
+    }
 }
 
 /// Returns how many segments the body has, which lie apart: 1, but for answers of
@@ -145,6 +134,28 @@ pub unsafe extern "C" fn verbs3_answer_segment(
     bytes: *mut *const u8,
     length: *mut usize,
 ) -> Verbs3Result {
+    let find = |body: &LentBody| {
+        let count = body.segment_count();
+        if index >= count {
+            return Err(CallEnd::BadArgument(format!("the body has {count} segments")));
+        }
+        Ok(body.locate_segment(index)?)
+    };
+    // SAFETY: the caller's word.
+    unsafe { give_piece(answer, bytes, length, find) }
+}
+
+/// Gives the place and the length of what is found in the body.
+///
+/// # Safety
+///
+/// As for `verbs3_answer_body`.
+unsafe fn give_piece(
+    answer: *const Verbs3Answer,
+    bytes: *mut *const u8,
+    length: *mut usize,
+    find: impl FnOnce(&LentBody) -> Result<(NonNull<u8>, usize), CallEnd>,
+) -> Verbs3Result {
     enter_call(|| {
         // SAFETY: the caller's word.
         let (bytes, length) = unsafe {
@@ -155,13 +166,9 @@ pub unsafe extern "C" fn verbs3_answer_segment(
         };
         // SAFETY: the caller's word.
         let answer = unsafe { borrow(answer, "answer") }?;
-        let count = answer.body.segment_count();
-        if index >= count {
-            return Err(CallEnd::BadArgument(format!("the body has {count} segments")));
-        }
-        let (address, segment_bytes) = answer.body.locate_segment(index)?;
+        let (address, found_bytes) = find(&answer.body)?;
         bytes.put_result(address.as_ptr().cast_const());
-        length.put_result(segment_bytes);
+        length.put_result(found_bytes);
         Ok(())
     })
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbs3_lending_client::{
-    ClientLendingError, LendingClient, LendingClientOptions, RING_ENTRIES_MAX,
+    ClientLendingError, LendingClient, LendingClientOptions, LentAnswer, LentReadRequest,
+    RING_ENTRIES_MAX,
 };
 
 use crate::call_result::{CallEnd, Verbs3Result, enter_call};
@@ -185,16 +186,12 @@ pub unsafe extern "C" fn verbs3_read(
     request: *const Verbs3ReadRequest,
     answer: *mut *mut Verbs3Answer,
 ) -> Verbs3Result {
-    let work = || {
-        // SAFETY: the caller's word.
-        let own = unsafe { borrow(client, "client") }?;
-        // SAFETY: the caller's word.
-        let (request, bytes) = unsafe { copy_read(request) }?;
-        let question = own.question;
-        Ok(own.client.read_object(&request, bytes, || question.ask_caller())?.into())
-    };
     // SAFETY: the caller's word.
-    unsafe { enter_handing_out(answer, "answer", work) }
+    unsafe {
+        read_by(client, request, answer, |client, request, bytes, question| {
+            client.read_object(request, bytes, || question.ask_caller())
+        })
+    }
 }
 
 /// Reads one object or range as `verbs3_read` does, and leaves its bytes where they lie, if a
@@ -211,13 +208,36 @@ pub unsafe extern "C" fn verbs3_read_pages(
     request: *const Verbs3ReadRequest,
     answer: *mut *mut Verbs3Answer,
 ) -> Verbs3Result {
+    // SAFETY: the caller's word.
+    unsafe {
+        read_by(client, request, answer, |client, request, bytes, question| {
+            client.read_pages(request, bytes, || question.ask_caller())
+        })
+    }
+}
+
+/// Reads one object or range in this way.
+///
+/// # Safety
+///
+/// As for `verbs3_read`.
+unsafe fn read_by(
+    client: *const Verbs3Client,
+    request: *const Verbs3ReadRequest,
+    answer: *mut *mut Verbs3Answer,
+    read: impl FnOnce(
+        &Arc<LendingClient>,
+        &LentReadRequest,
+        u64,
+        WaitQuestion,
+    ) -> Result<LentAnswer, CallEnd>,
+) -> Verbs3Result {
     let work = || {
         // SAFETY: the caller's word.
         let own = unsafe { borrow(client, "client") }?;
         // SAFETY: the caller's word.
         let (request, bytes) = unsafe { copy_read(request) }?;
-        let question = own.question;
-        Ok(own.client.read_pages(&request, bytes, || question.ask_caller())?.into())
+        Ok(read(&own.client, &request, bytes, own.question)?.into())
     };
     // SAFETY: the caller's word.
     unsafe { enter_handing_out(answer, "answer", work) }

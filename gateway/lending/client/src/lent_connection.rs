@@ -74,11 +74,17 @@ struct ConnectionReads {
     write_support: WriteSupport,
     passed: PassedPages,
     polling: AnswerPolling,
-    /// A thread reads the socket, or looks for an answer.
-    is_watched: bool,
-    /// That thread does not read the socket yet.
-    is_polled: bool,
+    watch: SocketWatch,
     is_ended: bool,
+}
+
+/// What the one thread does that the others wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SocketWatch {
+    Nobody,
+    /// It looks for an answer in the rings, and does not read the socket yet.
+    PollsRings,
+    ReadsSocket,
 }
 
 struct ReadUnderWay {
@@ -137,8 +143,7 @@ impl LentConnection {
             write_support: WriteSupport::Unknown,
             passed: PassedPages::default(),
             polling: AnswerPolling::new(options.poll_for),
-            is_watched: false,
-            is_polled: false,
+            watch: SocketWatch::Nobody,
             is_ended: false,
         };
         Ok(Self {

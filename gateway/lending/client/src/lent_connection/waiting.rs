@@ -8,7 +8,7 @@ use parking_lot::MutexGuard;
 use rustix::net::RecvFlags;
 use verbs3_lending_protocol::OutsideMemory;
 
-use super::{ConnectionReads, LandedToken, LentConnection};
+use super::{ConnectionReads, LandedToken, LentConnection, SocketWatch};
 use crate::client_options::ClientLendingError;
 use crate::memory_lending::WAIT_SLICE;
 use crate::passed_pages::receive_bytes;
@@ -39,7 +39,7 @@ impl LentConnection {
             if may_submit || Instant::now() >= until {
                 return Ok(Vec::new());
             }
-            if state.is_watched {
+            if state.watch != SocketWatch::Nobody {
                 self.changed.wait_until(&mut state, until);
             } else {
                 self.watch_socket(&mut state)?;
@@ -65,7 +65,7 @@ impl LentConnection {
             if Instant::now() >= until {
                 return Ok(is_awaited);
             }
-            if state.is_watched || !is_awaited {
+            if state.watch != SocketWatch::Nobody || !is_awaited {
                 self.changed.wait_until(&mut state, until);
             } else {
                 self.watch_socket(&mut state)?;
@@ -85,10 +85,10 @@ impl LentConnection {
         self.memory.swap_flag(self.layout.client_sleeps_flag(), 1)?;
         let completed = self.memory.load_cursor(self.layout.completed_cursor())?;
         if completed == state.consumed || state.passed.is_awaited {
-            state.is_watched = true;
+            state.watch = SocketWatch::ReadsSocket;
             let heard =
                 MutexGuard::unlocked(state, || receive_bytes(&self.stream, RecvFlags::empty()));
-            state.is_watched = false;
+            state.watch = SocketWatch::Nobody;
             state.polling.note_sleep(began.elapsed());
             match heard {
                 Ok(received) if received.length == 0 => state.is_ended = true,
@@ -121,7 +121,7 @@ impl LentConnection {
             return Ok(false);
         }
         let (consumed, until) = (state.consumed, Instant::now() + budget);
-        (state.is_watched, state.is_polled) = (true, true);
+        state.watch = SocketWatch::PollsRings;
         let met = MutexGuard::unlocked(state, || {
             while Instant::now() < until {
                 if self.memory.load_cursor(self.layout.completed_cursor())? != consumed {
@@ -132,7 +132,7 @@ impl LentConnection {
             }
             Ok::<_, OutsideMemory>(false)
         });
-        (state.is_watched, state.is_polled) = (false, false);
+        state.watch = SocketWatch::Nobody;
         self.changed.notify_all();
         let has_met = met?;
         state.polling.note_poll(has_met);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::net::RecvFlags;
 use verbs3_lending_protocol::LentWriteRequest;
 
-use super::LentConnection;
+use super::{LentConnection, SocketWatch};
 use crate::client_options::ClientLendingError;
 use crate::memory_space::{RequestPlaces, TakenRange};
 use crate::passed_pages::receive_bytes;
@@ -79,7 +79,7 @@ impl LentConnection {
             return true;
         }
         let mut state = self.state.lock();
-        if (!state.is_watched || state.is_polled) && !state.is_ended {
+        if state.watch != SocketWatch::ReadsSocket && !state.is_ended {
             // A bell that is taken here is nobody's: who comes to wait looks at the rings first.
             let heard = loop {
                 match receive_bytes(&self.stream, RecvFlags::DONTWAIT) {
