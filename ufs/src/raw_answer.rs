@@ -20,6 +20,11 @@ use crate::error::{NoAnswerCause, RawAnswer, UfsError};
 /// Bound on an error's body. It is an XML document of a few hundred bytes; a longer one is cut.
 pub(crate) const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// Marks a request (in its extensions) whose caller looks at the raw answer, not at typed fields. A
+/// remote store then fills in the body alone, and an error's code fits its status.
+#[derive(Debug, Clone, Copy)]
+pub struct RawAnswerOnly;
+
 type RawAnswerSlot = Arc<Mutex<Option<RawAnswer>>>;
 
 tokio::task_local! {
@@ -35,10 +40,9 @@ pub async fn observe_answer<F: Future>(call: F) -> (F::Output, Option<RawAnswer>
     let slot = RawAnswerSlot::default();
     let output = SLOT.scope(slot.clone(), call).await;
     let answer = slot.lock().take();
-    if let Some(answer) = &answer {
-        // Observers nest: a wrapper's use of `observe_answer` must not hide the answer from its
-        // caller.
-        record_answer(Some(answer.clone()));
+    // Observers nest: a wrapper's use of `observe_answer` must not hide the answer from its caller.
+    if let (Some(answer), Ok(outer)) = (&answer, SLOT.try_with(Arc::clone)) {
+        *outer.lock() = Some(answer.clone());
     }
     (output, answer)
 }

@@ -1,14 +1,18 @@
 //! Owns the wiring of S3 stores behind a network: one [`s3s::S3`] over aws-sdk-s3
 //! that passes every operation on faithfully.
 //!
-//! `store` handles requests, `connection` connections, and `credentials` credentials.
+//! `store` handles requests, and `cache_reads` those of them that the cache makes for itself.
+//! `connection` handles connections, and `credentials` credentials.
 
 mod answer_error;
 mod answer_interceptor;
 mod blank_key;
+mod bucket_addresses;
+mod cache_reads;
 mod client_headers;
 mod connection;
 mod credentials;
+mod current_credentials;
 mod select;
 mod store;
 mod upload_body;
@@ -82,7 +86,8 @@ pub async fn connect_store(settings: &UfsSettings) -> Result<Arc<dyn S3>, Connec
         return Err(ConnectError::Region);
     }
     let tls = check_endpoint(settings.endpoint.as_deref())?;
-    let http = connection::build_http_client(settings, tls)?;
+    let connections = connection::build_connections(settings, tls)?;
+    let http = connections.client;
     let mut config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(settings.region.clone()))
@@ -104,15 +109,18 @@ pub async fn connect_store(settings: &UfsSettings) -> Result<Arc<dyn S3>, Connec
         .app_name(AppName::new("verbs3").expect("the name has only letters and a digit"))
         .interceptor(answer_interceptor::AnswerInterceptor);
     if let Some(endpoint) = &settings.endpoint {
-        config = config.endpoint_url(endpoint);
+        config = config.endpoint_url(bucket_addresses::endpoint_base(endpoint));
     }
     let credentials = &settings.credentials;
-    config = match credentials::credentials_provider(credentials, &settings.region, http).await? {
-        Some(provider) => config.credentials_provider(provider),
+    let provider = credentials::credentials_provider(credentials, &settings.region, http).await?;
+    config = match &provider {
+        Some(provider) => config.credentials_provider(provider.clone()),
         None => config.allow_no_auth(),
     };
     let client = aws_sdk_s3::Client::from_conf(config.build());
-    Ok(Arc::new(store::RemoteStore::new(client, settings.trailing_checksums)))
+    let addresses = bucket_addresses::BucketAddresses::new(settings);
+    let cache_reads = cache_reads::CacheReads::new(addresses, provider, connections.connector);
+    Ok(Arc::new(store::RemoteStore::new(client, cache_reads, settings.trailing_checksums)))
 }
 
 /// Checks the endpoint. Returns true if it is reached by TLS.

@@ -3,6 +3,7 @@
 //!
 //! Everything else goes to the store itself, through [`Ufs::s3_store`].
 
+mod cache_requests;
 mod probing;
 
 use std::sync::Arc;
@@ -10,11 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
+use http::{Extensions, HeaderMap, Method, StatusCode, Uri, header};
 use parking_lot::Mutex;
-use s3s::dto::{
-    ChecksumMode, ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, Range,
-};
+use s3s::dto::GetObjectOutput;
 use s3s::{S3, S3Request, S3Response, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use verbs3_pacing::TokenBucket;
@@ -29,6 +28,7 @@ use crate::metrics::{ReadOperation, RefusalReason, UfsMetrics, metrics_of_ufs};
 use crate::object::{ObjectHead, ObjectStream, ReadObject};
 use crate::raw_answer::observe_answer;
 use crate::settings::UfsSettings;
+use cache_requests::{answer_headers, get_request, head_request};
 
 /// A source of numbers in `0.0..1.0`, for the pauses between tries.
 pub type RandomSource = Arc<dyn Fn() -> f64 + Send + Sync>;
@@ -255,19 +255,8 @@ impl UfsInner {
     }
 
     async fn try_head(&self, wanted: &ReadObject) -> Result<ObjectHead, UfsError> {
-        let input = HeadObjectInput {
-            bucket: wanted.bucket.clone(),
-            key: wanted.key.clone(),
-            version_id: wanted.version_id.clone(),
-            if_match: etag_condition(wanted),
-            checksum_mode: checksum_mode(wanted),
-            ..Default::default()
-        };
-        let request = s3_request(Method::HEAD, input);
+        let request = head_request(wanted);
         let (response, raw) = self.call_store(self.s3.head_object(request)).await?;
-        if response.output.accept_ranges.as_deref() == Some("bytes") {
-            self.answers_ranges.store(true, Ordering::Relaxed);
-        }
         let (status, headers) = answer_headers(
             raw,
             response.status,
@@ -275,6 +264,9 @@ impl UfsInner {
             || of_head(&response.output),
             None,
         );
+        if headers.get(header::ACCEPT_RANGES).is_some_and(|unit| unit == "bytes") {
+            self.answers_ranges.store(true, Ordering::Relaxed);
+        }
         check_head(wanted, status, headers).map_err(|refusal| self.refusal_error(refusal))
     }
 
@@ -282,19 +274,7 @@ impl UfsInner {
         &self,
         wanted: &ReadObject,
     ) -> Result<(StoreReadPlan, GetObjectOutput), UfsError> {
-        let input = GetObjectInput {
-            bucket: wanted.bucket.clone(),
-            key: wanted.key.clone(),
-            version_id: wanted.version_id.clone(),
-            if_match: etag_condition(wanted),
-            checksum_mode: checksum_mode(wanted),
-            range: wanted
-                .range
-                .as_ref()
-                .map(|range| Range::Int { first: *range.start(), last: Some(*range.end()) }),
-            ..Default::default()
-        };
-        let request = s3_request(Method::GET, input);
+        let request = get_request(wanted);
         let (response, raw) = self.call_store(self.s3.get_object(request)).await?;
         let typed_status =
             response.output.content_range.as_ref().map(|_| StatusCode::PARTIAL_CONTENT);
@@ -448,37 +428,6 @@ impl Drop for UfsRequestPermit {
     fn drop(&mut self) {
         self.shared.metrics.in_flight.dec();
     }
-}
-
-/// Returns status and headers as sent. For a local store, they come from its typed answer.
-fn answer_headers(
-    raw: Option<RawAnswer>,
-    status: Option<StatusCode>,
-    own: HeaderMap,
-    typed: impl FnOnce() -> HeaderMap,
-    typed_status: Option<StatusCode>,
-) -> (StatusCode, HeaderMap) {
-    if let Some(raw) = raw {
-        return (raw.status, raw.headers);
-    }
-    let mut headers = typed();
-    // By s3s's rules, a response's own headers and status override those of its output.
-    for name in own.keys() {
-        headers.remove(name);
-    }
-    headers.extend(own);
-    (status.or(typed_status).unwrap_or(StatusCode::OK), headers)
-}
-
-fn etag_condition(wanted: &ReadObject) -> Option<ETagCondition> {
-    let etag = wanted.if_match.as_ref()?;
-    // check_request has checked it. Without a condition, the comparison of the answer's ETag still
-    // holds.
-    ETag::parse_http_header(etag.as_bytes()).ok().map(ETagCondition::ETag)
-}
-
-fn checksum_mode(wanted: &ReadObject) -> Option<ChecksumMode> {
-    wanted.checksums.then(|| ChecksumMode::from_static(ChecksumMode::ENABLED))
 }
 
 /// Makes a request as a store expects it from s3s. Stores use the input alone.

@@ -66,7 +66,7 @@ pub(super) fn rename_not_found(mut error: S3Error, code: S3ErrorCode) -> S3Error
 }
 
 /// Returns the code for HEAD answers and 304, which have no document to take it from.
-fn code_of(status: StatusCode) -> S3ErrorCode {
+pub(super) fn code_of(status: StatusCode) -> S3ErrorCode {
     match status.as_u16() {
         304 => S3ErrorCode::NotModified,
         400 => S3ErrorCode::InvalidRequest,

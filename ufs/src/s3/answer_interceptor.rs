@@ -14,10 +14,12 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_runtime_api::http::HttpError;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::checksum_config::RequestChecksumCalculation;
 use aws_smithy_types::config_bag::ConfigBag;
 use bytes::Bytes;
+use http::status::InvalidStatusCode;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::blank_key::put_key_back;
@@ -147,16 +149,8 @@ impl Intercept for AnswerInterceptor {
     ) -> Result<(), BoxError> {
         let is_data = is_data(cfg);
         let response = context.response_mut();
-        let encoding = response.headers().get("content-encoding").map(str::to_owned);
-        if let Some(kept) = encoding.and_then(|encoding| without_framing(&encoding)) {
-            // Ceph RGW up to 18.2 keeps the framing of an upload as the object's encoding. No
-            // client could undo it.
-            response.headers_mut().remove("content-encoding");
-            if !kept.is_empty() {
-                response.headers_mut().try_insert("content-encoding", kept)?;
-            }
-        }
-        note_answer(response)?;
+        remove_framing(response)?;
+        record_answer(Some(to_raw_answer(response)?));
         if !response.status().is_success() {
             // Cut in silence: nobody needs an error document beyond 64 KiB.
             wrap_body(response.body_mut(), |body| {
@@ -199,8 +193,20 @@ fn is_data(cfg: &ConfigBag) -> bool {
     cfg.load::<Metadata>().is_some_and(|metadata| DATA.contains(&metadata.name()))
 }
 
-/// Records the answer as sent: the SDK's later interceptors add headers.
-fn note_answer(response: &HttpResponse) -> Result<(), BoxError> {
+/// Removes the framing of an upload from its object's encoding. Ceph RGW up to 18.2 keeps it there,
+/// and no client could undo it.
+pub(super) fn remove_framing(response: &mut HttpResponse) -> Result<(), HttpError> {
+    let encoding = response.headers().get("content-encoding");
+    let Some(kept) = encoding.and_then(without_framing) else { return Ok(()) };
+    response.headers_mut().remove("content-encoding");
+    if !kept.is_empty() {
+        response.headers_mut().try_insert("content-encoding", kept)?;
+    }
+    Ok(())
+}
+
+/// Returns the answer as sent, without its body.
+pub(super) fn to_raw_answer(response: &HttpResponse) -> Result<RawAnswer, InvalidStatusCode> {
     let mut headers = HeaderMap::new();
     for (name, value) in response.headers().iter_bytes() {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value))
@@ -209,12 +215,7 @@ fn note_answer(response: &HttpResponse) -> Result<(), BoxError> {
         }
     }
     let status = StatusCode::from_u16(response.status().as_u16())?;
-    record_answer(Some(RawAnswer {
-        status,
-        headers: without_hop_by_hop(headers),
-        body: Bytes::new(),
-    }));
-    Ok(())
+    Ok(RawAnswer { status, headers: without_hop_by_hop(headers), body: Bytes::new() })
 }
 
 /// Returns a content encoding without `aws-chunked`, which says how an upload was framed and not

@@ -41,11 +41,19 @@ pub(super) struct NoPlace {
     waited_ms: u128,
 }
 
-/// Makes the HTTP client for a store, and for the services that give out its credentials.
-pub(super) fn build_http_client(
+/// The connections to a store. Both ways share them, and their bound.
+pub(super) struct StoreConnections {
+    /// For the SDK's requests to the store, and to the services that give out its credentials.
+    pub(super) client: SharedHttpClient,
+    /// For requests to the store that are made without the SDK.
+    pub(super) connector: SharedHttpConnector,
+}
+
+/// Makes the connections to a store. Opens none yet.
+pub(super) fn build_connections(
     settings: &UfsSettings,
     tls: bool,
-) -> Result<SharedHttpClient, ConnectError> {
+) -> Result<StoreConnections, ConnectError> {
     let trust = match &settings.ca_file {
         Some(path) => TrustStore::empty().with_pem_certificate(read_certificates(path)?),
         // Credentials services are reached by TLS even where the store is not. With static or no
@@ -63,7 +71,7 @@ pub(super) fn build_http_client(
         .expect("a trust store is all it takes");
     let keep_alive = settings.deadlines.keep_alive.0;
     let places_max = settings.limits.connections_max.max(1) as usize;
-    let inner = Builder::new().build_with_connector_fn(move |connector_settings, _| {
+    let connector = move |connector_settings: Option<&HttpConnectorSettings>| {
         let mut connector = Connector::builder()
             .enable_tcp_nodelay(true)
             .pool_idle_timeout(keep_alive)
@@ -75,10 +83,21 @@ pub(super) fn build_http_client(
             .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
             .tls_context(context.clone())
             .build()
-    });
+    };
     let places = Arc::new(Semaphore::new(places_max));
-    let limits = ConnectionLimits { places, places_max, deadlines: settings.deadlines };
-    Ok(SharedHttpClient::new(LimitedClient { inner, limits: Arc::new(limits) }))
+    let limits = Arc::new(ConnectionLimits { places, places_max, deadlines: settings.deadlines });
+    let of_store =
+        HttpConnectorSettings::builder().connect_timeout(settings.deadlines.connect.0).build();
+    let to_store = SharedHttpConnector::new(LimitedConnector {
+        inner: SharedHttpConnector::new(connector(Some(&of_store))),
+        limits: limits.clone(),
+    });
+    let client = LimitedClient {
+        to_store: to_store.clone(),
+        elsewhere: Builder::new().build_with_connector_fn(move |settings, _| connector(settings)),
+        limits,
+    };
+    Ok(StoreConnections { client: SharedHttpClient::new(client), connector: to_store })
 }
 
 /// Reads the file's text and checks it: the HTTP client would panic on a bad one.
@@ -105,7 +124,9 @@ struct ConnectionLimits {
 
 #[derive(Debug)]
 struct LimitedClient {
-    inner: SharedHttpClient,
+    to_store: SharedHttpConnector,
+    /// For services whose clients have deadlines of their own.
+    elsewhere: SharedHttpClient,
     limits: Arc<ConnectionLimits>,
 }
 
@@ -121,7 +142,11 @@ impl HttpClient for LimitedClient {
         settings: &HttpConnectorSettings,
         components: &RuntimeComponents,
     ) -> SharedHttpConnector {
-        let inner = self.inner.http_connector(settings, components);
+        let connect = Some(self.limits.deadlines.connect.0);
+        if settings.connect_timeout() == connect && settings.read_timeout().is_none() {
+            return self.to_store.clone();
+        }
+        let inner = self.elsewhere.http_connector(settings, components);
         SharedHttpConnector::new(LimitedConnector { inner, limits: self.limits.clone() })
     }
 }

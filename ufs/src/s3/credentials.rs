@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn http() -> SharedHttpClient {
-        crate::s3::connection::build_http_client(&store(fixed()), false).unwrap()
+        crate::s3::connection::build_connections(&store(fixed()), false).unwrap().client
     }
 
     #[tokio::test]

@@ -2,6 +2,8 @@
 //! response's extensions hold the raw answer. An error has the store's own status, headers and
 //! document, or says that no answer came.
 
+use std::sync::Arc;
+
 use aws_sdk_s3::Client;
 use aws_sdk_s3::operation::{RequestId, RequestIdExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -13,15 +15,18 @@ use s3s_aws::conv::{AwsConversion, try_from_aws, try_into_aws};
 use super::answer_error::{rename_not_found, restore_error, sdk_error};
 use super::answer_interceptor::{ExtraHeaders, with_headers, without_framing};
 use super::blank_key::{blank_key_of, take_blank, with_blank};
+use super::bucket_addresses::BucketAddress;
+use super::cache_reads::CacheReads;
 use super::client_headers::{checksum_headers, metadata_headers, part_type_header};
 use super::select::select_content;
 use super::upload_body::{BodyError, UploadBody};
 use crate::operations::every_operation;
-use crate::raw_answer::observe_answer;
+use crate::raw_answer::{RawAnswerOnly, observe_answer};
 
 pub(super) struct RemoteStore {
     proxy: Proxy,
     client: Client,
+    cache_reads: CacheReads,
     trailing_checksums: bool,
 }
 
@@ -42,8 +47,24 @@ macro_rules! has_checksum {
 }
 
 impl RemoteStore {
-    pub(super) fn new(client: Client, trailing_checksums: bool) -> Self {
-        Self { proxy: Proxy::from(client.clone()), client, trailing_checksums }
+    pub(super) fn new(client: Client, cache_reads: CacheReads, trailing_checksums: bool) -> Self {
+        Self { proxy: Proxy::from(client.clone()), client, cache_reads, trailing_checksums }
+    }
+
+    /// Returns where a request of the cache goes. Returns `None` for other requests, and where only
+    /// the SDK can reach the bucket.
+    fn cache_read_address<T>(
+        &self,
+        req: &S3Request<T>,
+        bucket: &str,
+        key: &str,
+    ) -> Option<Arc<BucketAddress>> {
+        req.extensions.get::<RawAnswerOnly>()?;
+        // A bucket's own URL is another operation.
+        if key.is_empty() {
+            return None;
+        }
+        self.cache_reads.addresses.of_bucket(bucket)
     }
 
     /// Runs a call and puts back what the typed interface loses.
@@ -146,6 +167,9 @@ impl RemoteStore {
         &self,
         mut req: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
+        if let Some(address) = self.cache_read_address(&req, &req.input.bucket, &req.input.key) {
+            return self.cache_reads.get_object(&address, req.input).await;
+        }
         // If this were set in the input, the SDK would check the body itself. The client does that,
         // from the headers that it gets.
         let mode = req.input.checksum_mode.take();
@@ -158,6 +182,9 @@ impl RemoteStore {
         &self,
         mut req: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
+        if let Some(address) = self.cache_read_address(&req, &req.input.bucket, &req.input.key) {
+            return self.cache_reads.head_object(&address, req.input).await;
+        }
         let headers = weak_condition(&mut req.input.if_match);
         self.pass_call(headers, self.proxy.head_object(req))
             .await

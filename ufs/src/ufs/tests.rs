@@ -3,7 +3,9 @@
 use super::*;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use s3s::dto::{HeadObjectOutput, StreamingBlob};
+use s3s::dto::{
+    ETag, ETagCondition, GetObjectInput, HeadObjectInput, HeadObjectOutput, StreamingBlob,
+};
 use s3s::s3_error;
 use std::collections::VecDeque;
 use verbs3_settings::TimePeriod;

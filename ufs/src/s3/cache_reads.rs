@@ -1,0 +1,215 @@
+//! Owns the cache's own heads and reads of a store: they are made, signed and answered here,
+//! without the SDK's layers, over the SDK's connections.
+//!
+//! An answer is kept as the store sent it. Only its body goes into the typed output. `store` sends
+//! all other requests through the SDK, and these too where the bucket has no [`BucketAddress`].
+
+use std::time::SystemTime;
+
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
+    UriPathNormalizationMode, sign,
+};
+use aws_sigv4::sign::v4;
+use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::http::HttpError;
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use http::Method;
+use http_body_util::{BodyExt, Collected};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::dto::*;
+use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, StdError};
+
+use super::answer_error::{code_of, restore_error};
+use super::answer_interceptor::{remove_framing, to_raw_answer};
+use super::blank_key::put_key_back;
+use super::bucket_addresses::{BucketAddress, BucketAddresses};
+use super::current_credentials::CurrentCredentials;
+use super::upload_body::BoundedAnswerBody;
+use crate::raw_answer::{ERROR_BODY_BYTES_MAX, record_answer};
+use crate::trace_propagation;
+
+/// Bytes of a key that stay as they are in a path. The signature counts on the same set.
+const IN_PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+const USER_AGENT: &str = concat!("verbs3/", env!("CARGO_PKG_VERSION"));
+
+/// The way of the cache's own heads and reads to one store.
+pub(super) struct CacheReads {
+    pub(super) addresses: BucketAddresses,
+    /// Requests are not signed if there are none.
+    credentials: Option<CurrentCredentials>,
+    connector: SharedHttpConnector,
+}
+
+/// Headers of a request, in lower case.
+type RequestHeaders = Vec<(&'static str, String)>;
+
+impl CacheReads {
+    pub(super) fn new(
+        addresses: BucketAddresses,
+        credentials: Option<SharedCredentialsProvider>,
+        connector: SharedHttpConnector,
+    ) -> Self {
+        Self { addresses, credentials: credentials.map(CurrentCredentials::new), connector }
+    }
+
+    /// Reads an object, or a range of it. Of the input, only what a
+    /// [`ReadObject`](crate::ReadObject) has is sent.
+    pub(super) async fn get_object(
+        &self,
+        address: &BucketAddress,
+        input: GetObjectInput,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        let url = object_url(address, &input.key, input.version_id.as_deref());
+        let mut headers = condition_headers(input.if_match, input.checksum_mode);
+        headers.extend(input.range.map(|range| ("range", range.to_header_string())));
+        let answer = self.send_request(Method::GET, address, &url, headers).await?;
+        let body = StreamingBlob::from(s3s::Body::http_body_unsync(answer.into_body()));
+        Ok(S3Response::new(GetObjectOutput { body: Some(body), ..Default::default() }))
+    }
+
+    /// Asks for an object's head.
+    pub(super) async fn head_object(
+        &self,
+        address: &BucketAddress,
+        input: HeadObjectInput,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let url = object_url(address, &input.key, input.version_id.as_deref());
+        let headers = condition_headers(input.if_match, input.checksum_mode);
+        self.send_request(Method::HEAD, address, &url, headers).await?;
+        Ok(S3Response::new(HeadObjectOutput::default()))
+    }
+
+    /// Sends a request. Records the answer for the observer, and returns it if it is a success.
+    async fn send_request(
+        &self,
+        method: Method,
+        address: &BucketAddress,
+        url: &str,
+        headers: RequestHeaders,
+    ) -> S3Result<HttpResponse> {
+        record_answer(None);
+        let request = self.signed_request(&method, address, url, headers).await?;
+        let mut response = self.connector.call(request).await.map_err(no_answer)?;
+        remove_framing(&mut response).map_err(no_answer)?;
+        let mut raw = to_raw_answer(&response).map_err(no_answer)?;
+        if raw.status.is_success() {
+            record_answer(Some(raw));
+            return Ok(response);
+        }
+        let code = code_of(raw.status);
+        raw.body = read_error_body(response.into_body()).await;
+        record_answer(Some(raw.clone()));
+        Err(restore_error(S3Error::new(code), Some(raw)))
+    }
+
+    async fn signed_request(
+        &self,
+        method: &Method,
+        address: &BucketAddress,
+        url: &str,
+        mut headers: RequestHeaders,
+    ) -> S3Result<HttpRequest> {
+        if let Some(credentials) = &self.credentials {
+            let identity = credentials.current().await.map_err(no_answer)?;
+            let signature =
+                signature_headers(method, address, url, &headers, identity).map_err(no_answer)?;
+            headers.extend(signature);
+        }
+        unsigned_request(method, address, url, headers).map_err(no_answer)
+    }
+}
+
+/// Lays out a request. What is added here is not part of its signature.
+fn unsigned_request(
+    method: &Method,
+    address: &BucketAddress,
+    url: &str,
+    headers: RequestHeaders,
+) -> Result<HttpRequest, HttpError> {
+    let mut request = HttpRequest::new(SdkBody::empty());
+    request.set_method(method.as_str())?;
+    request.set_uri(url)?;
+    let sent = request.headers_mut();
+    for (name, value) in headers {
+        sent.try_insert(name, value)?;
+    }
+    for (name, value) in &address.headers {
+        sent.try_insert(name.clone(), value.clone())?;
+    }
+    sent.try_insert("user-agent", USER_AGENT)?;
+    for (name, value) in trace_propagation::trace_headers() {
+        sent.try_insert(name, value)?;
+    }
+    Ok(request)
+}
+
+/// Returns the headers that a signature adds. It covers the host and `headers`.
+fn signature_headers(
+    method: &Method,
+    address: &BucketAddress,
+    url: &str,
+    headers: &RequestHeaders,
+    identity: aws_smithy_runtime_api::client::identity::Identity,
+) -> Result<RequestHeaders, StdError> {
+    let mut settings = SigningSettings::default();
+    settings.percent_encoding_mode = PercentEncodingMode::Single;
+    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+    let parameters = v4::SigningParams::builder()
+        .identity(&identity)
+        .region(&address.signing_region)
+        .name(&address.signing_name)
+        .time(SystemTime::now())
+        .settings(settings)
+        .build()?
+        .into();
+    let host = [("host", address.host.as_str())];
+    let signed = host.into_iter().chain(headers.iter().map(|(name, value)| (*name, &**value)));
+    let signable = SignableRequest::new(method.as_str(), url, signed, SignableBody::Bytes(b""))?;
+    let (signature, _) = sign(signable, &parameters)?.into_parts();
+    let (added, _) = signature.into_parts();
+    Ok(added.iter().map(|header| (header.name(), header.value().to_owned())).collect())
+}
+
+/// Returns the URL of an object. Every byte that could mean something in it is escaped.
+fn object_url(address: &BucketAddress, key: &str, version: Option<&str>) -> String {
+    let mut url = address.url.clone();
+    url.push('/');
+    url.extend(utf8_percent_encode(key, IN_PATH));
+    if let Some(version) = version {
+        url.push_str("?versionId=");
+        url.extend(utf8_percent_encode(version, NON_ALPHANUMERIC));
+    }
+    put_key_back(&url).unwrap_or(url)
+}
+
+fn condition_headers(
+    if_match: Option<ETagCondition>,
+    checksum_mode: Option<ChecksumMode>,
+) -> RequestHeaders {
+    let condition = if_match.map(|condition| match condition {
+        ETagCondition::ETag(ETag::Strong(value)) => format!("\"{value}\""),
+        ETagCondition::ETag(ETag::Weak(value)) => format!("W/\"{value}\""),
+        ETagCondition::Any => "*".to_owned(),
+    });
+    let condition = condition.map(|value| ("if-match", value));
+    let mode = checksum_mode.map(|mode| ("x-amz-checksum-mode", mode.as_str().to_owned()));
+    condition.into_iter().chain(mode).collect()
+}
+
+/// Reads an error's document. One that breaks off counts as none.
+async fn read_error_body(body: SdkBody) -> Bytes {
+    let bounded = BoundedAnswerBody::quietly_after(body, ERROR_BODY_BYTES_MAX);
+    bounded.collect().await.map(Collected::to_bytes).unwrap_or_default()
+}
+
+/// Returns the error of a request that got no answer.
+fn no_answer(cause: impl Into<StdError>) -> S3Error {
+    restore_error(S3Error::with_source(S3ErrorCode::InternalError, cause.into()), None)
+}
