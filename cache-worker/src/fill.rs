@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use prometheus::IntGauge;
 use tokio_util::sync::CancellationToken;
 use verbs3_doors::{FairPermit, FairPlaces, FairRates, FairRefusal};
 use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey};
@@ -156,12 +157,12 @@ pub(crate) struct UfsReadPermit {
     _store_turn: FairPermit,
     _turn: FairPermit,
     _bytes: FairPermit,
-    metrics: WorkerMetrics,
+    in_flight: IntGauge,
 }
 
 impl Drop for UfsReadPermit {
     fn drop(&mut self) {
-        self.metrics.fills_in_flight.dec();
+        self.in_flight.dec();
     }
 }
 
@@ -321,9 +322,9 @@ impl PageFiller {
                 let metrics = self.tenants.metrics_of(account);
                 metrics.fill_waits.inc_by(has_waited.into());
                 metrics.store_bytes.inc_by(first);
-                self.metrics.fills_in_flight.inc();
-                let metrics = self.metrics.clone();
-                Ok(UfsReadPermit { _store_turn: store_turn, _turn: turn, _bytes: held, metrics })
+                let in_flight = self.metrics.fills_in_flight.clone();
+                in_flight.inc();
+                Ok(UfsReadPermit { _store_turn: store_turn, _turn: turn, _bytes: held, in_flight })
             }
             Ok(Err(_)) | Err(_) => {
                 self.tenants.metrics_of(account).fill_refusals.inc();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use verbs3_protocol::BlockGeometry;
 
@@ -35,12 +36,12 @@ pub(crate) struct WarmupLimiter {
 pub(crate) struct WarmTurn {
     _turn: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
-    metrics: WorkerMetrics,
+    in_flight: IntGauge,
 }
 
 impl Drop for WarmTurn {
     fn drop(&mut self) {
-        self.metrics.warms_in_flight.dec();
+        self.in_flight.dec();
     }
 }
 
@@ -84,8 +85,9 @@ impl WarmupLimiter {
         };
         match tokio::time::timeout(WAIT_MAX, both).await {
             Ok(Some((turn, bytes))) => {
-                self.metrics.warms_in_flight.inc();
-                Ok(WarmTurn { _turn: turn, _bytes: bytes, metrics: self.metrics.clone() })
+                let in_flight = self.metrics.warms_in_flight.clone();
+                in_flight.inc();
+                Ok(WarmTurn { _turn: turn, _bytes: bytes, in_flight })
             }
             Ok(None) => Err(PageFillError::Stopping),
             Err(_) => {

@@ -195,7 +195,7 @@ fn is_data(cfg: &ConfigBag) -> bool {
 
 /// Removes the framing of an upload from its object's encoding. Ceph RGW up to 18.2 keeps it there,
 /// and no client could undo it.
-pub(super) fn remove_framing(response: &mut HttpResponse) -> Result<(), HttpError> {
+fn remove_framing(response: &mut HttpResponse) -> Result<(), HttpError> {
     let encoding = response.headers().get("content-encoding");
     let Some(kept) = encoding.and_then(without_framing) else { return Ok(()) };
     response.headers_mut().remove("content-encoding");
@@ -206,7 +206,7 @@ pub(super) fn remove_framing(response: &mut HttpResponse) -> Result<(), HttpErro
 }
 
 /// Returns the answer as sent, without its body.
-pub(super) fn to_raw_answer(response: &HttpResponse) -> Result<RawAnswer, InvalidStatusCode> {
+fn to_raw_answer(response: &HttpResponse) -> Result<RawAnswer, InvalidStatusCode> {
     let mut headers = HeaderMap::new();
     for (name, value) in response.headers().iter_bytes() {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value))

@@ -13,22 +13,24 @@ use aws_sigv4::http_request::{
 };
 use aws_sigv4::sign::v4;
 use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::http::HttpError;
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderMap, HeaderValue, Method, header};
 use http_body_util::{BodyExt, Collected};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, StdError};
 
 use super::answer_error::{code_of, restore_error};
-use super::answer_interceptor::{remove_framing, to_raw_answer};
+use super::answer_interceptor::without_framing;
 use super::blank_key::put_key_back;
 use super::bucket_addresses::{BucketAddress, BucketAddresses};
 use super::current_credentials::CurrentCredentials;
 use super::upload_body::BoundedAnswerBody;
+use crate::error::RawAnswer;
+use crate::headers::without_hop_by_hop;
 use crate::raw_answer::{ERROR_BODY_BYTES_MAX, record_answer};
 use crate::trace_propagation;
 
@@ -68,8 +70,8 @@ impl CacheReads {
         let url = object_url(address, &input.key, input.version_id.as_deref());
         let mut headers = condition_headers(input.if_match, input.checksum_mode);
         headers.extend(input.range.map(|range| ("range", range.to_header_string())));
-        let answer = self.send_request(Method::GET, address, &url, headers).await?;
-        let body = StreamingBlob::from(s3s::Body::http_body_unsync(answer.into_body()));
+        let body = self.send_request(Method::GET, address, &url, headers).await?;
+        let body = StreamingBlob::from(s3s::Body::http_body_unsync(body));
         Ok(S3Response::new(GetObjectOutput { body: Some(body), ..Default::default() }))
     }
 
@@ -85,25 +87,27 @@ impl CacheReads {
         Ok(S3Response::new(HeadObjectOutput::default()))
     }
 
-    /// Sends a request. Records the answer for the observer, and returns it if it is a success.
+    /// Sends a request. Records the answer for the observer, and returns a success's body.
     async fn send_request(
         &self,
         method: Method,
         address: &BucketAddress,
         url: &str,
         headers: RequestHeaders,
-    ) -> S3Result<HttpResponse> {
+    ) -> S3Result<SdkBody> {
         record_answer(None);
         let request = self.signed_request(&method, address, url, headers).await?;
-        let mut response = self.connector.call(request).await.map_err(no_answer)?;
-        remove_framing(&mut response).map_err(no_answer)?;
-        let mut raw = to_raw_answer(&response).map_err(no_answer)?;
+        let response = self.connector.call(request).await.map_err(no_answer)?;
+        let (parts, body) = response.try_into_http1x().map_err(no_answer)?.into_parts();
+        let mut headers = without_hop_by_hop(parts.headers);
+        remove_framing(&mut headers);
+        let mut raw = RawAnswer { status: parts.status, headers, body: Bytes::new() };
         if raw.status.is_success() {
             record_answer(Some(raw));
-            return Ok(response);
+            return Ok(body);
         }
         let code = code_of(raw.status);
-        raw.body = read_error_body(response.into_body()).await;
+        raw.body = read_error_body(body).await;
         record_answer(Some(raw.clone()));
         Err(restore_error(S3Error::new(code), Some(raw)))
     }
@@ -201,6 +205,17 @@ fn condition_headers(
     let condition = condition.map(|value| ("if-match", value));
     let mode = checksum_mode.map(|mode| ("x-amz-checksum-mode", mode.as_str().to_owned()));
     condition.into_iter().chain(mode).collect()
+}
+
+/// Removes the framing of an upload from its object's encoding, as for the SDK's answers.
+fn remove_framing(headers: &mut HeaderMap) {
+    let encoding = headers.get(header::CONTENT_ENCODING).and_then(|value| value.to_str().ok());
+    let Some(kept) = encoding.and_then(without_framing) else { return };
+    headers.remove(header::CONTENT_ENCODING);
+    // A part of a header's text is one, too.
+    if let Some(kept) = HeaderValue::from_str(&kept).ok().filter(|kept| !kept.is_empty()) {
+        headers.insert(header::CONTENT_ENCODING, kept);
+    }
 }
 
 /// Reads an error's document. One that breaks off counts as none.
