@@ -53,7 +53,8 @@ impl CallService for CacheWorker {
             Ok(RequestEnvelope { trace: Some(context), tenant, question }) => {
                 let span = span_name(&question);
                 let terms = terms(self.account_of(&question, tenant.as_ref()));
-                let serve = self.serve_question(question, terms, reply);
+                // Boxed: few calls are traced, and all would be twice as large.
+                let serve = Box::pin(self.serve_question(question, terms, reply));
                 self.tracing.serve_traced(&context, span, serve).await;
             }
             Err(refused) => self.refuse_request(reply, refused).await,
