@@ -23,7 +23,7 @@ use std::sync::Arc;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    AppName, BehaviorVersion, Config, Region, RequestChecksumCalculation,
+    AppName, BehaviorVersion, Config, IdentityCache, Region, RequestChecksumCalculation,
     ResponseChecksumValidation, StalledStreamProtectionConfig,
 };
 use http::uri::InvalidUri;
@@ -32,6 +32,7 @@ use s3s::S3;
 use verbs3_settings::SecretError;
 
 use crate::settings::UfsSettings;
+use current_credentials::CurrentCredentials;
 
 /// Reason why settings can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -113,13 +114,17 @@ pub async fn connect_store(settings: &UfsSettings) -> Result<Arc<dyn S3>, Connec
     }
     let credentials = &settings.credentials;
     let provider = credentials::credentials_provider(credentials, &settings.region, http).await?;
-    config = match &provider {
-        Some(provider) => config.credentials_provider(provider.clone()),
+    let current = provider.map(CurrentCredentials::new);
+    config = match &current {
+        // Kept there, for both ways to the store: a second cache would ask for as many keys again.
+        Some(current) => {
+            config.credentials_provider(current.clone()).identity_cache(IdentityCache::no_cache())
+        }
         None => config.allow_no_auth(),
     };
     let client = aws_sdk_s3::Client::from_conf(config.build());
     let addresses = bucket_addresses::BucketAddresses::new(settings);
-    let cache_reads = cache_reads::CacheReads::new(addresses, provider, connections.connector);
+    let cache_reads = cache_reads::CacheReads::new(addresses, current, connections.connector);
     Ok(Arc::new(store::RemoteStore::new(client, cache_reads, settings.trailing_checksums)))
 }
 

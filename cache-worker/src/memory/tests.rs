@@ -2,6 +2,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
+use verbs3_instruction_counter::count_instructions;
 use verbs3_rdma::arena::ArenaOptions;
 
 const PAGE: usize = 256 << 10;
@@ -39,6 +40,21 @@ fn fill(memory: &MemoryTier, number: u128, bytes: usize) -> bool {
         NOBODY,
     );
     true
+}
+
+#[test]
+fn instruction_counts_of_an_index_look_up() {
+    let memory = memory(64, 0.0);
+    let pages = 1000;
+    for number in 0..pages {
+        assert!(fill(&memory, number, 4096));
+    }
+    let mut number = 0;
+    count_instructions("index-look-up", || {
+        number = (number + 1) % pages;
+        let (page, _) = memory.use_page(key(number), 0, NOBODY).unwrap();
+        assert_eq!(page.checksum, number as u64);
+    });
 }
 
 #[test]

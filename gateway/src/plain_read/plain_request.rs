@@ -131,6 +131,23 @@ pub(super) fn are_plain_names(bucket: &str, key: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use verbs3_instruction_counter::count_instructions;
+
+    #[test]
+    fn instruction_counts_of_a_plan() {
+        let domains = HostDomains::new(&[]);
+        let request = Request::get("/train/set/shard-000123.tar")
+            .header("host", "gateway:9000")
+            .header("range", "bytes=0-1048575")
+            .header("user-agent", "Boto3/1.44.5 md/Botocore#1.44.5 ua/2.1 lang/python#3.11.7")
+            .header("x-amz-checksum-mode", "ENABLED")
+            .body(http_body_util::Empty::<bytes::Bytes>::new())
+            .unwrap();
+        count_instructions("request-plan", || {
+            let target = PlainTarget::recognise_target(&request, &domains).unwrap();
+            assert_eq!((target.bucket, target.checksums), ("train", true));
+        });
+    }
 
     #[test]
     fn paths_that_need_thought_are_not_plain() {

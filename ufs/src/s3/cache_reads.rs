@@ -6,7 +6,6 @@
 
 use std::time::SystemTime;
 
-use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sigv4::http_request::{
     PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
     UriPathNormalizationMode, sign,
@@ -54,10 +53,10 @@ type RequestHeaders = Vec<(&'static str, String)>;
 impl CacheReads {
     pub(super) fn new(
         addresses: BucketAddresses,
-        credentials: Option<SharedCredentialsProvider>,
+        credentials: Option<CurrentCredentials>,
         connector: SharedHttpConnector,
     ) -> Self {
-        Self { addresses, credentials: credentials.map(CurrentCredentials::new), connector }
+        Self { addresses, credentials, connector }
     }
 
     /// Reads an object, or a range of it. Of the input, only what a

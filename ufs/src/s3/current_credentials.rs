@@ -1,11 +1,12 @@
-//! Owns the credentials that a request is signed with now. A provider makes them; they are kept
-//! until shortly before they run out, and renewed by one request for all.
+//! Owns the credentials that a request is signed with now, by the SDK or without it. A provider
+//! makes them; they are kept until shortly before they run out, and renewed by one request for all.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
-use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_smithy_runtime_api::client::identity::Identity;
 use parking_lot::RwLock;
 
@@ -28,14 +29,20 @@ pub(super) enum NoCredentials {
     Late,
 }
 
-/// One store's credentials.
+/// One store's credentials. Clones share them.
+#[derive(Debug, Clone)]
 pub(super) struct CurrentCredentials {
+    shared: Arc<SharedCredentials>,
+}
+
+#[derive(Debug)]
+struct SharedCredentials {
     provider: SharedCredentialsProvider,
     held: RwLock<Option<HeldCredentials>>,
     renewal: tokio::sync::Mutex<()>,
 }
 
-#[derive(Clone)]
+#[derive(Debug)]
 struct HeldCredentials {
     identity: Identity,
     renew_at: SystemTime,
@@ -63,7 +70,8 @@ impl HeldCredentials {
 
 impl CurrentCredentials {
     pub(super) fn new(provider: SharedCredentialsProvider) -> Self {
-        Self { provider, held: RwLock::default(), renewal: tokio::sync::Mutex::default() }
+        let (held, renewal) = (RwLock::default(), tokio::sync::Mutex::default());
+        Self { shared: Arc::new(SharedCredentials { provider, held, renewal }) }
     }
 
     /// Returns what to sign with. Where renewal fails, credentials that have not run out go on.
@@ -75,11 +83,11 @@ impl CurrentCredentials {
         if let Some(identity) = self.fresh_identity(now) {
             return Ok(identity);
         }
-        let _one = self.renewal.lock().await;
+        let _one = self.shared.renewal.lock().await;
         if let Some(identity) = self.fresh_identity(now) {
             return Ok(identity);
         }
-        let provided = self.provider.provide_credentials();
+        let provided = self.shared.provider.provide_credentials();
         let renewed = match tokio::time::timeout(PROVIDER_WAIT_MAX, provided).await {
             Ok(Ok(credentials)) => HeldCredentials::new(credentials, now),
             failed => {
@@ -91,18 +99,31 @@ impl CurrentCredentials {
             }
         };
         let identity = renewed.identity.clone();
-        *self.held.write() = Some(renewed);
+        *self.shared.held.write() = Some(renewed);
         Ok(identity)
     }
 
     fn fresh_identity(&self, now: SystemTime) -> Option<Identity> {
-        let held = self.held.read();
+        let held = self.shared.held.read();
         held.as_ref().filter(|held| held.is_fresh(now)).map(|held| held.identity.clone())
     }
 
     fn valid_identity(&self, now: SystemTime) -> Option<Identity> {
-        let held = self.held.read();
+        let held = self.shared.held.read();
         held.as_ref().filter(|held| held.is_valid(now)).map(|held| held.identity.clone())
+    }
+}
+
+impl ProvideCredentials for CurrentCredentials {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async {
+            let identity = self.current().await.map_err(CredentialsError::provider_error)?;
+            let credentials = identity.data::<Credentials>().expect("it was made of credentials");
+            Ok(credentials.clone())
+        })
     }
 }
 
@@ -110,8 +131,6 @@ impl CurrentCredentials {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use aws_credential_types::provider::future;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     /// Gives out numbered keys, each for an hour from the first time on.

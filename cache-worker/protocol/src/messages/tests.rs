@@ -1,7 +1,10 @@
 //! Round trips, and garbage that must not panic.
 #![allow(clippy::unwrap_used)]
 
+use std::hint::black_box;
+
 use proptest::prelude::*;
+use verbs3_instruction_counter::count_instructions;
 
 use super::*;
 use crate::{
@@ -33,6 +36,16 @@ fn open() -> RequestEnvelope {
 #[test]
 fn a_request_survives_the_wire() {
     assert_eq!(RequestEnvelope::decode(&open().encode()).unwrap(), open());
+}
+
+#[test]
+fn instruction_counts_of_frames() {
+    let sent = open();
+    count_instructions("frame-encoding", || drop(black_box(black_box(&sent).encode())));
+    let frame = sent.encode();
+    count_instructions("frame-decoding", || {
+        assert_eq!(RequestEnvelope::decode(black_box(&frame)).unwrap(), sent);
+    });
 }
 
 #[test]

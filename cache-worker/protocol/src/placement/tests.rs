@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::{BlockIndex, ObjectKey, ObjectVolume};
 use proptest::prelude::*;
+use std::hint::black_box;
+use verbs3_instruction_counter::count_instructions;
 
 fn members(weights: &[f64]) -> Vec<PlacementMember> {
     weights
@@ -36,6 +39,17 @@ fn imbalance(map: &PlacementMap) -> f64 {
         .zip(map.map_members())
         .map(|(&owned, member)| f64::from(owned) / (member.weight / weights));
     ratios.fold(0.0, f64::max) / SLOTS as f64
+}
+
+#[test]
+fn instruction_counts_of_a_place() {
+    let map = map(&[1.0; 100]);
+    let object =
+        ObjectKey { volume: ObjectVolume::new("store", "bucket"), key: "set/shard-000123".into() };
+    count_instructions("placement-of-a-block", || {
+        let slot = black_box(&object).block_slot(BlockIndex(7));
+        assert!(map.first_owner(slot).weight > 0.0);
+    });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use http::Request;
 use time::OffsetDateTime;
 use time::macros::datetime;
+use verbs3_instruction_counter::count_instructions;
 
 use super::*;
 use crate::auth::IdentityStore;
@@ -51,6 +52,20 @@ fn holds(request: &Request<()>, now: OffsetDateTime) -> bool {
 fn the_examples_of_the_reference_hold() {
     assert!(holds(&by_header(|_| ()), SIGNED_AT));
     assert!(holds(&by_url(URL), SIGNED_AT));
+}
+
+#[test]
+fn instruction_counts_of_a_signature() {
+    let identity = IdentityStore::with_single(KEY, SECRET).get(KEY).unwrap();
+    let clock = ProofClock { now: SIGNED_AT, skew_max: Duration::from_secs(900) };
+    for (name, request) in
+        [("signature-in-a-header", by_header(|_| ())), ("signature-in-a-url", by_url(URL))]
+    {
+        count_instructions(name, || {
+            let proof = PlainProof::read_proof(&request).unwrap();
+            assert!(proof.is_signed_by(&identity, &request, clock));
+        });
+    }
 }
 
 #[test]
