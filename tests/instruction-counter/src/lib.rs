@@ -3,6 +3,7 @@
 //! once and check its result as other tests do.
 //!
 //! Such a test is called `instruction_counts_of_…`.
+#![forbid(unsafe_code)]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
