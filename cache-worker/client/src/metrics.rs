@@ -33,6 +33,8 @@ pub(crate) struct TierMetrics {
     /// Opens and spans that no worker answered, by reason: the gateway asks the UFS.
     #[metric(labels(reason))]
     pub(crate) bypasses: MetricFamily<BypassReason, IntCounter>,
+    /// Reads that waited for memory of this process (`tier.memory_wait`).
+    pub(crate) memory_waits: IntCounter,
     /// Opens that met a worker with another placement map, by outcome.
     #[metric(labels(outcome))]
     pub(crate) map_waits: MetricFamily<MapWaitOutcome, IntCounter>,

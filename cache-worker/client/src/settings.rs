@@ -39,6 +39,10 @@ pub struct TierSettings {
     /// before the UFS is read. `"0s"`: not at all.
     #[setting(default = "500ms", range = "0s"..="30s")]
     pub map_wait: TimePeriod,
+    /// How long a read waits for memory of its own process, where other reads have all of it,
+    /// before it asks the UFS past the cache. `"0s"`: not at all.
+    #[setting(default = "1s", range = "0s"..="30s")]
+    pub memory_wait: TimePeriod,
     /// How long a home may be silent to an announcement or report before the coordinators are asked
     /// to relay it; of use only with `cluster.coordinators`, and below `announce_deadline`.
     #[setting(default = "500ms", range = "10ms"..="1m")]

@@ -25,12 +25,14 @@ use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::reading::bypass_reason::{BypassReason, MISCONFIGURED};
 use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, TierLeaseTable};
 use crate::reading::map_agreement::{MapAgreement, MapAgreementWait};
+use crate::reading::memory_wait::{MemoryVerdict, MemoryWait};
 use crate::reading::object_landing::{landing_cut, make_landing};
 use crate::reading::open_patience::OpenPatience;
 use crate::reading::open_request::OpenRequest;
 use crate::reading::opened_object::{LeaseAnswer, OpenOutcome, OpenedObject};
 use crate::reading::recalls::RecallFollower;
-use crate::reading::span_read::{NoMemory, SpanReader};
+use crate::reading::span_read::NoMemory;
+use crate::reading::span_reader::SpanReader;
 use crate::reading::span_request::SpanRequest;
 
 /// Tries of an open whose object keeps changing between its attributes and its bytes.
@@ -160,8 +162,18 @@ impl ObjectOpener {
     ) -> Result<OpenOutcome, OpenTryError> {
         let OpenRecipients { home, replica, map } = recipients;
         let mut lease_question = self.leases.begin_question(home, request).await;
-        let Some(mut attempt) = self.send_open(recipients, request, lease_question.as_ref()) else {
-            return Ok(self.count_bypass(BypassReason::Arena));
+        let mut memory_wait = MemoryWait::default();
+        let mut attempt = loop {
+            match self.send_open(recipients, request, lease_question.as_ref()) {
+                Some(attempt) => break attempt,
+                None => {
+                    let wait_max = self.asker.options.settings.memory_wait.0;
+                    let waits = &self.asker.metrics.memory_waits;
+                    if memory_wait.pause(wait_max, waits).await == MemoryVerdict::GiveUp {
+                        return Ok(self.count_bypass(BypassReason::Arena));
+                    }
+                }
+            }
         };
         let mut patience = OpenPatience::new(&self.asker, home, request);
         loop {

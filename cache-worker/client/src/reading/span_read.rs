@@ -18,20 +18,17 @@ use verbs3_protocol::{
     CacheVerdict, ContentVersion, ObjectKey, ReadMessage, ReadSource, RefusalKind, WorkerRefusal,
     WorkerRequest,
 };
-use verbs3_rdma::arena::Arena;
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::{LandingUse, TransportKind};
 
 use crate::asking::piecewise_answer::{AttemptError, AttemptStep, TierAttempt};
 use crate::asking::worker::REPEATS_MAX;
-use crate::asking::worker_asker::WorkerAsker;
-use crate::asking::worker_map::{
-    CandidateQueue, CandidateRole, HotBlockDraw, SpanCandidate, TierWorkerMap,
-};
+use crate::asking::worker_map::{CandidateQueue, CandidateRole, SpanCandidate};
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::reading::bypass_reason::{BypassReason, MISCONFIGURED};
-use crate::reading::lease_table::TierLeaseTable;
+use crate::reading::memory_wait::{MemoryVerdict, MemoryWait};
 use crate::reading::object_landing::make_landing;
+use crate::reading::span_reader::SpanReader;
 use crate::reading::span_request::{ObjectBytesPlace, SpanItem, SpanRequest};
 
 /// Most calls that only continue a short answer of the same worker.
@@ -40,42 +37,6 @@ const SHORT_ANSWERS_MAX: u8 = 8;
 /// A poll this much after a deadline means that nobody drove the call (a slow client), not that the
 /// worker is slow.
 const LATE: Duration = Duration::from_millis(200);
-
-/// Prepares reads of spans, and owns the memory that they land in.
-pub(crate) struct SpanReader {
-    pub(crate) asker: Arc<WorkerAsker>,
-    pub(crate) leases: Arc<TierLeaseTable>,
-    pub(crate) arena: Arena,
-}
-
-impl SpanReader {
-    /// Prepares the read of one span. Nothing is asked before the first poll or
-    /// [`SpanRead::start`].
-    pub(crate) fn read_span(self: &Arc<Self>, request: SpanRequest) -> SpanRead {
-        let map = self.asker.placement.load_map();
-        let drawn = map.draw_worker(&request.object, request.span.block);
-        self.read_span_at(request, &map, drawn)
-    }
-
-    /// Prepares the read of one span by `map`, which also gave `drawn`.
-    pub(crate) fn read_span_at(
-        self: &Arc<Self>,
-        request: SpanRequest,
-        map: &TierWorkerMap,
-        drawn: Option<HotBlockDraw>,
-    ) -> SpanRead {
-        let mut candidates = map.block_candidates(request.object.block_hash(request.span.block));
-        match drawn {
-            Some(HotBlockDraw::Replica(replica)) => {
-                self.asker.metrics.spread[SpreadTarget::Replica].inc();
-                candidates.replica = Some(replica);
-            }
-            Some(HotBlockDraw::Owner) => self.asker.metrics.spread[SpreadTarget::Owner].inc(),
-            None => {}
-        }
-        SpanRead::new(self.clone(), request, candidates)
-    }
-}
 
 /// The read of one span. Dropping it cancels its calls.
 pub struct SpanRead {
@@ -95,6 +56,7 @@ pub struct SpanRead {
     reason: BypassReason,
     over: bool,
     timer: Option<Pin<Box<Sleep>>>,
+    memory_wait: MemoryWait,
     origin: Option<(CacheVerdict, TransportKind)>,
 }
 
@@ -135,6 +97,7 @@ impl SpanRead {
             reason: BypassReason::Workers,
             over: false,
             timer: None,
+            memory_wait: MemoryWait::default(),
             origin: None,
         }
     }
@@ -200,10 +163,15 @@ impl SpanRead {
                 else {
                     return Poll::Ready(self.end_with(SpanItem::Bypass(self.reason)));
                 };
-                match self.launch_leg(candidate) {
-                    Ok(leg) => self.legs[0] = Some(leg),
+                match self.launch_leg(candidate.clone()) {
+                    Ok(leg) => self.start_with(leg),
                     Err(NoMemory) => {
-                        return Poll::Ready(self.end_with(SpanItem::Bypass(BypassReason::Arena)));
+                        self.again = Some(candidate);
+                        if ready!(self.poll_memory_wait(cx)) == MemoryVerdict::GiveUp {
+                            let none = SpanItem::Bypass(BypassReason::Arena);
+                            return Poll::Ready(self.end_with(none));
+                        }
+                        continue;
                     }
                 }
             }
@@ -218,6 +186,17 @@ impl SpanRead {
     /// Waits for [`SpanRead::poll_next`].
     pub async fn next(&mut self) -> SpanItem {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn start_with(&mut self, leg: SpanReadLeg) {
+        self.legs[0] = Some(leg);
+        self.memory_wait.end();
+    }
+
+    fn poll_memory_wait(&mut self, cx: &mut Context<'_>) -> Poll<MemoryVerdict> {
+        let asker = &self.reader.asker;
+        let wait_max = asker.options.settings.memory_wait.0;
+        self.memory_wait.poll_pause(cx, wait_max, &asker.metrics.memory_waits)
     }
 
     fn end_with(&mut self, item: SpanItem) -> SpanItem {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{BypassReason, SpanRequest};
+use tokio::time::Instant;
 use verbs3_protocol::BlockSpan;
 
 pub(super) const END: u32 = 5 * PAGE + 100;
@@ -273,7 +274,7 @@ async fn a_short_answer_is_continued() {
     assert_eq!(a.asked().len(), 3);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_memory_nobody_is_asked() {
     let a = TestWorker::new("a", honest());
     let arena = arena(4 << 20);
@@ -281,13 +282,34 @@ async fn without_memory_nobody_is_asked() {
     let tier = tier_in(&[&a], arena);
     let mut first = read(&tier, "a", 0);
     assert!(!first.start());
+    let began = Instant::now();
     assert!(matches!(drain(&mut first).await.1, SpanItem::Bypass(BypassReason::Arena)));
+    let waited = began.elapsed();
+    let wait_max = TierSettings::default().memory_wait.0;
+    assert!((wait_max..wait_max + Duration::from_millis(50)).contains(&waited), "{waited:?}");
+    assert_eq!(tier.asker.metrics.memory_waits.get(), 1);
     assert!(a.asked().is_empty());
     let mut later = read(&tier, "a", 0);
     assert!(!later.start());
     drop(held);
     assert!(later.start());
     assert!(drain(&mut later).await.0 == content(0, END));
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_that_comes_back_in_time_spares_the_store() {
+    let a = TestWorker::new("a", honest());
+    let arena = arena(4 << 20);
+    let held: Vec<_> = std::iter::from_fn(|| arena.allocate_cell(PAGE as usize)).collect();
+    let tier = tier_in(&[&a], arena);
+    let mut waiting = read(&tier, "a", 0);
+    let give_back = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(held);
+    };
+    let (read, ()) = tokio::join!(drain(&mut waiting), give_back);
+    assert!(read.0 == content(0, END));
+    assert_eq!((a.asked().len(), tier.asker.metrics.memory_waits.get()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
