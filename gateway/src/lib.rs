@@ -19,6 +19,7 @@ mod preload;
 pub mod read;
 pub mod request_context;
 mod s3_errors;
+mod s3_rdma;
 mod settings;
 mod store_probes;
 mod store_rates;

@@ -39,6 +39,9 @@ pub(crate) struct GatewayHttpMetrics {
     /// GETs and HEADs of the plain form, answered without the general parser of S3 requests.
     #[metric("verbs3_gateway_plain_reads_total")]
     pub plain_reads: IntCounter,
+    /// Requests with `x-amz-rdma-token`: their clients wanted the payload to come or go by RDMA,
+    /// and were told to use HTTP.
+    pub rdma_declines: IntCounter,
     /// From a request's head to its body's last byte.
     #[metric("verbs3_gateway_request_seconds", buckets = SECONDS)]
     pub seconds: Histogram,

@@ -32,6 +32,7 @@ use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::plain_read::{PlainReadOutcome, PlainReadRoute};
 use crate::request_context::{RequestContext, RequestId};
 use crate::s3_errors::slow_down;
+use crate::s3_rdma::RdmaWish;
 use crate::ufs_answer::{REQUEST_ID, pass_headers};
 use crate::write::body_budget::BodyBudget;
 use crate::write::body_fault::BodyFault;
@@ -86,6 +87,7 @@ impl GatewayFront {
         let unasked = expects && request.body().is_end_stream();
         let version = request.version();
         let foreign = self.cross_origin_request(&request);
+        let rdma_wish = RdmaWish::of_request(request.method(), request.headers());
         let id = RequestId::generate();
         let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
         let cx = RequestContext::new(id, Instant::now()).with_trace(trace);
@@ -133,6 +135,7 @@ impl GatewayFront {
         }
         write_references(&mut response, exchange.operation_name());
         self.complete_answer(&mut response, &mut ending);
+        self.note_rdma(rdma_wish, &mut response);
         // A client that expects 100 Continue may take another answer for the next request's.
         // botocore does, and then waits for a minute. Closing the connection gives it a new one.
         let is_spoiled = unasked || (expects && ending.status >= 400);
@@ -248,6 +251,9 @@ impl GatewayFront {
         let checked = host_domains::check_single_host(uri, headers);
         if let Err(refused) = checked.and_then(|()| self.own_hosts.check_host(uri, headers)) {
             return answer_of(refused);
+        }
+        if let Some(answer) = self.answer_rdma(&request) {
+            return answer;
         }
         if let Some(plain_reads) = &self.plain_reads {
             match plain_reads.try_answer(&request, exchange).await {

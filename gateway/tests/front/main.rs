@@ -25,6 +25,7 @@ mod preload;
 mod readiness;
 mod remote;
 mod rights;
+mod s3_rdma;
 mod signing;
 mod slow;
 mod strangers;
