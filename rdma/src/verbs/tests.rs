@@ -1,6 +1,7 @@
 //! The probe of devices; and, in the files, cases that need a device, the fake one or the kernel's.
 #![allow(clippy::unwrap_used)]
 
+mod client_memory;
 mod fake_devices;
 mod hostile;
 mod sharing;
