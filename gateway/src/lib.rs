@@ -33,6 +33,7 @@ pub use gateway::{GatewayParts, GatewayService};
 pub use lending::{GatewayLendingSettings, LendingAccess};
 pub use operation_table::AccessRight;
 pub use preload::{PreloadAnswer, PreloadJobs, PreloadQuestion};
+pub use s3_rdma::S3OverRdmaSettings;
 pub use settings::{
     GatewayLimitsSettings, GatewayReadSettings, GatewaySettings, GatewayTimeoutsSettings,
     GatewayTlsSettings,

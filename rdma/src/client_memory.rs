@@ -77,8 +77,8 @@ pub enum ClientMemoryError {
     #[error("no memory is free to write from")]
     NoMemory,
     /// The client's device refused a write, or did not answer.
-    #[error("the client's memory can't be written: {reason}")]
-    Refused { reason: String },
+    #[error("the client's memory can't be written")]
+    Refused(#[source] std::io::Error),
     /// Something of this host.
     #[error("can't write to the client")]
     Device(#[source] std::io::Error),

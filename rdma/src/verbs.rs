@@ -47,7 +47,8 @@ mod write_plan;
 
 use std::io;
 
-pub use client_rail::{CLIENT_PIECE_BYTES, CLIENT_PIECES, VerbsClientRail};
+pub use client_rail::VerbsClientRail;
+pub use client_writer::{CLIENT_PIECE_BYTES, CLIENT_PIECES};
 pub use pinned_runtime::{PinnedRuntime, RailDriver};
 pub use rail::RailIdentity;
 pub use rail_connector::VerbsTransport;

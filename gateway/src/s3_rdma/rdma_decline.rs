@@ -2,7 +2,7 @@
 //! answered with its body. An upload is refused: its payload is in the client's memory, so its
 //! empty body would become an empty object. Knows no dialect and reads no token.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use s3s::{Body, HttpResponse, S3Error, S3ErrorCode};
 
 const TOKEN: &str = "x-amz-rdma-token";
@@ -16,7 +16,7 @@ const PROTOCOL_STATUS: HeaderName = HeaderName::from_static("x-amz-rdma-protocol
 /// Tells a client of that dialect that it may go on over HTTP.
 const UNSUPPORTED: HeaderValue = HeaderValue::from_static("unsupported");
 
-/// What a request wants of RDMA.
+/// What a request for an object wants of RDMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RdmaWish {
     Nothing,
@@ -27,8 +27,9 @@ pub(crate) enum RdmaWish {
 }
 
 impl RdmaWish {
-    pub(crate) fn of_request(method: &Method, headers: &HeaderMap) -> Self {
-        match (headers.contains_key(TOKEN), method) {
+    pub(crate) fn of_request<B>(request: &Request<B>) -> Self {
+        let has_token = request.headers().contains_key(TOKEN);
+        match (has_token && control_step(request).is_none(), request.method()) {
             (false, _) => Self::Nothing,
             (true, &Method::PUT | &Method::POST) => Self::Upload,
             (true, _) => Self::Download,
@@ -55,14 +56,17 @@ impl RdmaWish {
     }
 }
 
-/// Answers a request to an endpoint of a dialect, none of which is served here. `None`: it is
-/// another request.
-pub(crate) fn decline_control(method: &Method, path: &str) -> Option<HttpResponse> {
-    if *method != Method::POST || !path.starts_with(CONTROL_PREFIX) {
-        return None;
-    }
+/// Returns which step of the dialect a request is. `None`: it is no request to its endpoints.
+pub(crate) fn control_step<B>(request: &Request<B>) -> Option<&str> {
+    let step = request.uri().path().strip_prefix(CONTROL_PREFIX);
+    step.filter(|_| *request.method() == Method::POST)
+}
+
+/// Answers a request of a dialect that is not served here, or a part of one: its client may go on
+/// over HTTP.
+pub(crate) fn unsupported_dialect() -> HttpResponse {
     let mut response = HttpResponse::new(Body::empty());
     *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
     response.headers_mut().insert(PROTOCOL_STATUS, UNSUPPORTED);
-    Some(response)
+    response
 }

@@ -5,6 +5,7 @@
 mod bodies;
 mod certificates;
 mod chunked;
+mod client_rail;
 mod coherence;
 mod connections;
 mod cors;
@@ -22,6 +23,7 @@ mod oddities;
 mod passing;
 mod populating;
 mod preload;
+mod rdma_transfers;
 mod readiness;
 mod remote;
 mod rights;

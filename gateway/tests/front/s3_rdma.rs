@@ -73,7 +73,8 @@ async fn endpoints_of_the_dialect_say_that_it_is_unsupported() {
     for step in ["prepare", "ready", "cancel", "more"] {
         let ask = Request::new("POST", &format!("/.hipobj-rc/{step}"))
             .header("content-length", "0")
-            .header("x-amz-rdma-protocol", "hipobj-rc-v2");
+            .header("x-amz-rdma-protocol", "hipobj-rc-v2")
+            .header("x-amz-rdma-token", &token());
         let answer = gateway.send(&ask, b"").await;
         assert_eq!((answer.status, answer.body.len()), (501, 0), "{step}");
         assert_eq!(answer.headers["x-amz-rdma-protocol-status"], "unsupported");

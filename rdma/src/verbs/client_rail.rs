@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::VerbsOptions;
-use super::client_writer::{VerbsClientWriter, WriterRail};
+use super::client_writer::{CLIENT_PIECES, VerbsClientWriter, WriterRail};
 use super::gid_table::{choose_gid_row, read_gid_rows};
 use super::rail::{ArenaPurpose, OpenRail};
 use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
@@ -22,14 +22,9 @@ use super::rail_presence::{RailPlace, RailPresence};
 use super::setup_runtime::run_aside;
 use super::sys::{CompletionQueue, NumberedQueuePair};
 use crate::arena::Arena;
+use crate::calls::HandshakeSecret;
 use crate::client_memory::{ClientMemoryError, ClientMemoryRail, ClientMemoryWriter, PortGid};
-use crate::settings::FeatureSwitch;
-
-/// Longest write, and its cell in the arena: that of an arena's usual page.
-pub const CLIENT_PIECE_BYTES: usize = 256 << 10;
-/// Writes of one client on their way at once. With the length above: 2 MiB, the product of 100 Gb/s
-/// and 160 µs.
-pub const CLIENT_PIECES: usize = 8;
+use crate::settings::{FeatureSwitch, VerbsSettings};
 
 /// Last number of a packet: they have 24 bits.
 const PACKET_MAX: u32 = 0x00ff_ffff;
@@ -58,12 +53,16 @@ struct UsableRail {
 
 impl VerbsClientRail {
     /// Starts to open the rail at `place`, in the background, and to register `arena` there. Each
-    /// writer takes up to [`CLIENT_PIECES`] cells of [`CLIENT_PIECE_BYTES`] of it.
+    /// writer takes up to [`CLIENT_PIECES`] cells of
+    /// [`CLIENT_PIECE_BYTES`](super::CLIENT_PIECE_BYTES) of it.
     pub fn start(
         place: impl Into<RailPlace>,
-        mut options: VerbsOptions,
+        settings: &VerbsSettings,
         arena: Arena,
     ) -> (Self, FirstAttempt) {
+        // No peer of the cluster is called over it, so its secret is nobody's.
+        let mut options = VerbsOptions::new(HandshakeSecret::new(""));
+        options.settings = settings.clone();
         // Nothing is received.
         options.settings.shared_receive = FeatureSwitch::Off;
         let place = place.into();

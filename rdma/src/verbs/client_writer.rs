@@ -1,5 +1,5 @@
-//! Writes into memory of one client, for one transfer: what is on its way, who keeps the memory that
-//! it goes out of, and the end of the queue pair.
+//! Writes into memory of one client, for one transfer: what is on its way, who keeps the memory
+//! that it goes out of, and the end of the queue pair.
 //!
 //! Chooses no rail, and does not know what the bytes are.
 
@@ -14,7 +14,6 @@ use tokio::io::unix::AsyncFd;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::client_rail::{CLIENT_PIECE_BYTES, CLIENT_PIECES};
 use super::gid_table::GidRow;
 use super::rail::OpenRail;
 use super::readable_source::{ReadableSource, watch_readable};
@@ -28,6 +27,12 @@ use crate::client_memory::{
     ClientEnd, ClientMemoryError, ClientMemoryWriter, ClientPlace, PortGid, WriterEnd,
 };
 use crate::metrics::{GaugeGuard, rail_metrics};
+
+/// Longest write, and its cell in the arena: that of an arena's usual page.
+pub const CLIENT_PIECE_BYTES: usize = 256 << 10;
+/// Writes of one client on their way at once. With the length above: 2 MiB, the product of 100 Gb/s
+/// and 160 µs.
+pub const CLIENT_PIECES: usize = 8;
 
 /// Longest wait for the completions of a queue pair that ends. Devices need microseconds; one that
 /// is gone says nothing.
@@ -146,8 +151,8 @@ impl VerbsClientWriter {
             if let Err(status) = completion.status {
                 let metrics = rail_metrics(&live.rail.rail.metric_label());
                 metrics.errors[WorkCompletion::work_failure(status)].inc();
-                let reason = WorkCompletion::describe_status(status);
-                return Err(ClientMemoryError::Refused { reason });
+                let cause = io::Error::other(WorkCompletion::describe_status(status));
+                return Err(ClientMemoryError::Refused(cause));
             }
             while live.posted.front().is_some_and(|(id, _)| *id <= completion.id) {
                 live.posted.pop_front();

@@ -1,8 +1,8 @@
 //! Owns the verbs bindings and every `unsafe` call into them. The listing is here, connections in
 //! `cm`, a device's events in `device_events`, their queue pairs in `queue_pair`, those that are
-//! connected by numbers in `numbered_pair`, the states of both in `states`, memory in `memory`, windows
-//! over it in `window`, queues in `queue`, `shared_queue` and `siw_first_queue`, a port's attributes
-//! in `port`. No other file of the crate names the bindings.
+//! connected by numbers in `numbered_pair`, the states of both in `states`, memory in `memory`,
+//! windows over it in `window`, queues in `queue`, `shared_queue` and `siw_first_queue`, a port's
+//! attributes in `port`. No other file of the crate names the bindings.
 //!
 //! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm. It loads both at run
 //! time, so the binary starts on a host without them. The `ibverbs` family was tried and left out.

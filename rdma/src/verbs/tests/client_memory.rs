@@ -6,19 +6,19 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::client_rail::{CLIENT_PIECE_BYTES, CLIENT_PIECES, VerbsClientRail};
+use super::super::client_rail::VerbsClientRail;
+use super::super::client_writer::{CLIENT_PIECE_BYTES, CLIENT_PIECES};
 use super::super::gid_table::{choose_gid_row, read_gid_rows};
 use super::super::sys::{
     CmId, CompletionQueue, EventChannel, MemoryRegion, NumberedEnds, NumberedQueuePair,
     PacketNumber, ProtectionDomain, RegionAccess, RegionTerms, WorkCompletion,
 };
 use crate::arena::{Arena, ArenaOptions};
-use crate::calls::HandshakeSecret;
 use crate::client_memory::{
     ClientEnd, ClientMemoryError, ClientMemoryRail, ClientMemoryWriter, ClientPlace, PortGid,
     WriterEnd,
 };
-use crate::verbs::VerbsOptions;
+use crate::settings::VerbsSettings;
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,8 +40,8 @@ impl TestRail {
         let options =
             ArenaOptions { capacity_bytes, cell_bytes_max: CLIENT_PIECE_BYTES, populate: false };
         let arena = Arena::map_memory(options).unwrap();
-        let options = VerbsOptions::new(HandshakeSecret::new("the cluster's secret"));
-        let (rail, opened) = VerbsClientRail::start(test_address(), options, arena.clone());
+        let settings = VerbsSettings::default();
+        let (rail, opened) = VerbsClientRail::start(test_address(), &settings, arena.clone());
         assert!(opened.first_error().await.is_none(), "{NEEDS}");
         let this = Self { rail, arena };
         this.wait_until(|this| this.rail.suits_client(test_address().into()).is_some()).await;
@@ -254,7 +254,7 @@ async fn client_memory_that_is_none_harms_its_own_writer_only() {
         let mut writer = rail.writer_for(&liar).await;
         writer.write_bytes(wrong, &[5; 200], None).await.unwrap();
         let refused = writer.await_written().await.unwrap_err();
-        assert!(matches!(refused, ClientMemoryError::Refused { .. }), "{refused}");
+        assert!(matches!(refused, ClientMemoryError::Refused(_)), "{refused}");
         assert!(liar.memory.iter().all(|&byte| byte == 0));
         writer.close_writer().await;
     }
@@ -275,7 +275,7 @@ async fn client_memory_of_a_client_that_is_gone_is_given_up() {
     drop(client);
     writer.write_bytes(place, &[5; 4096], None).await.unwrap();
     let given_up = tokio::time::timeout(PATIENCE, writer.await_written()).await.unwrap();
-    assert!(matches!(given_up, Err(ClientMemoryError::Refused { .. })), "{given_up:?}");
+    assert!(matches!(given_up, Err(ClientMemoryError::Refused(_))), "{given_up:?}");
     writer.close_writer().await;
     // One that was never connected ends as well.
     let unused = rail.rail.prepare_writer(test_address().into()).await.unwrap();
