@@ -181,6 +181,41 @@ system_runs() {
   finish gateway worker-0 worker-1 store
 }
 
+# A client of another party gets payloads of a gateway by RDMA: every byte, and none once it was told that all is over.
+s3_over_rdma() {
+  resources >"$WORK/payloads-before"
+  write_configs "${RAIL_ADDRESS[0]}"
+  cat >"$WORK/payloads.toml" <<END
+[gateway]
+listen = "${RAIL_ADDRESS[0]}:$GATEWAY_PORT"
+admin_listen = "${RAIL_ADDRESS[0]}:$((GATEWAY_PORT + 1))"
+identities = "$WORK/identities.toml"
+[gateway.memory]
+capacity = "64MiB"
+[gateway.s3_over_rdma]
+enabled = true
+transfers_max = 2
+transfer_time = "3m"
+[worker.memory]
+capacity = "160MiB"
+[dev]
+dir = "$WORK/payloads"
+demo = false
+END
+  payloads_go; local status=$?
+  abandon_all
+  [ "$status" = 0 ] && resources_return_to "$WORK/payloads-before" 90
+}
+payloads_go() {
+  head -c 67108900 /dev/urandom >"$WORK/object"
+  start payloads dev || return 1
+  "${PYTHON[@]}" "$HERE/vm_client.py" store "http://${RAIL_ADDRESS[0]}:$GATEWAY_PORT" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$WORK/object" || return 1
+  VERBS3_TEST_ADDRESS=${RAIL_ADDRESS[0]} VERBS3_TEST_GATEWAY=${RAIL_ADDRESS[0]}:$GATEWAY_PORT VERBS3_TEST_OBJECT=$WORK/object \
+    VERBS3_TEST_KEY=$CLUSTER_ACCESS_KEY:$CLUSTER_SECRET_KEY timeout 500 "$UNIT" --ignored verbs::tests::gateway_client --test-threads=1 | tee "$WORK/payloads-told"
+  grep -qE '^test result: ok\. [1-9]' "$WORK/payloads-told" || { tail -n 20 "$WORK/payloads.log" >&2; return 1; }
+  finish payloads
+}
+
 # The same with node certificates: workers and gateway take TLS alone over tcp, and a session over verbs begins by the ticket
 # that tcp gave. Then certificates, their authority and the secret change under reads, and new sessions begin by the new ones.
 CERTIFIED=(worker-0 worker-1 gateway)

@@ -3,6 +3,7 @@
 
 mod client_memory;
 mod fake_devices;
+mod gateway_client;
 mod hostile;
 mod sharing;
 

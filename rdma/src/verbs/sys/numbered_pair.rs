@@ -13,10 +13,12 @@ use super::queue::{self, CompletionQueue, GatherElement, SGES_MAX, WorkOperation
 use super::queue_pair::BEACON;
 use super::{check_result, last_error, states};
 
-/// Retries of a packet that nobody acknowledges, and its first wait as verbs encode it: 67 ms. The
-/// programs on the other side have 7 retries, which soft-RoCE (Linux 6.1) takes as without end.
+/// Retries of a packet that nobody acknowledges. The programs on the other side have 7, which
+/// soft-RoCE (Linux 6.1) takes as without end.
 const RETRY_COUNT: u8 = 6;
-const ACK_TIMEOUT: u8 = 14;
+/// Wait for an acknowledgement, as verbs encode it: 0.54 s. A client that is gone is given up after
+/// some 4 s. Those programs have 14, 67 ms; soft-RoCE counts waits for a receive request into it.
+const ACK_TIMEOUT: u8 = 17;
 /// Retries where the peer has no receive request: 7 is without end. Whoever waits has a deadline.
 const RNR_RETRY: u8 = 7;
 /// Routers that a packet may pass.

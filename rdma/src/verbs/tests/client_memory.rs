@@ -22,8 +22,8 @@ use crate::settings::VerbsSettings;
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
 const PATIENCE: Duration = Duration::from_secs(60);
-const COOKIE: u32 = 0x1a2b_3c4d;
-const FIRST_PACKET: u32 = 0x00ab_cdef;
+pub(super) const COOKIE: u32 = 0x1a2b_3c4d;
+pub(super) const FIRST_PACKET: u32 = 0x00ab_cdef;
 
 fn test_address() -> IpAddr {
     std::env::var("VERBS3_TEST_ADDRESS").expect(NEEDS).parse().unwrap()
@@ -71,12 +71,12 @@ impl TestRail {
 }
 
 /// A client with a queue pair, and memory that is registered for writes.
-struct Client {
-    pair: NumberedQueuePair,
+pub(super) struct Client {
+    pub(super) pair: NumberedQueuePair,
     completions: Arc<CompletionQueue>,
     region: MemoryRegion,
-    memory: Vec<u8>,
-    gid: PortGid,
+    pub(super) memory: Vec<u8>,
+    pub(super) gid: PortGid,
     gid_index: u8,
     path_mtu: u16,
 }
@@ -101,16 +101,16 @@ impl Client {
     }
 
     /// A client that names the address of its network.
-    fn with_bytes(bytes: usize) -> Self {
+    pub(super) fn with_bytes(bytes: usize) -> Self {
         Self::open(bytes, PortGid::from)
     }
 
-    fn end(&self) -> ClientEnd {
+    pub(super) fn end(&self) -> ClientEnd {
         let pair_number = self.pair.pair_number();
         ClientEnd { pair_number, gid: self.gid, first_packet: FIRST_PACKET }
     }
 
-    fn connect_to(&self, writer: WriterEnd) {
+    pub(super) fn connect_to(&self, writer: WriterEnd) {
         let ends = NumberedEnds {
             gid_index: self.gid_index,
             own_packet: PacketNumber(FIRST_PACKET),
@@ -122,13 +122,13 @@ impl Client {
         self.pair.connect_ends(&ends).unwrap();
     }
 
-    fn place_at(&self, offset: usize) -> ClientPlace {
+    pub(super) fn place_at(&self, offset: usize) -> ClientPlace {
         let address = self.memory.as_ptr().addr() as u64 + offset as u64;
         ClientPlace { address, key: self.region.rkey }
     }
 
     /// Returns the immediate value that has come. `None`: none has.
-    fn take_immediate(&self) -> Option<u32> {
+    pub(super) fn take_immediate(&self) -> Option<u32> {
         let mut polled = [WorkCompletion::NONE; 4];
         let count = self.completions.poll(&mut polled).unwrap();
         polled[..count].iter().find(|taken| taken.id == 1).map(|taken| {
@@ -137,7 +137,7 @@ impl Client {
         })
     }
 
-    async fn await_immediate(&self) -> u32 {
+    pub(super) async fn await_immediate(&self) -> u32 {
         let waiting = async {
             loop {
                 match self.take_immediate() {
