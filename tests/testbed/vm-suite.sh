@@ -115,6 +115,7 @@ right & sides+=("$!")
 wait "${sides[@]}"; sides=()
 row=20
 two 'none rxe:4096 rxe:4096'       1200 system_pair
+two 'rxe:4096'                     900  s3_over_rdma
 
 not_proven "RoCE v1, InfiniBand's link layer, bonding, and any hardware: nothing here emulates them"
 
