@@ -175,16 +175,7 @@ impl RdmaSessions {
     ) -> Result<(RdmaSessionId, WriterEnd), PrepareRefusal> {
         let place = self.sessions.try_take_place(tenant, 1, Instant::now());
         let place = place.ok_or(PrepareRefusal::NoRoom)?;
-        let rail = self.choose_rail(transfer.question.gid).ok_or(PrepareRefusal::NoRail)?;
-        let made = rail.prepare_writer(transfer.question.gid).await;
-        let writer = made.map_err(|error| match error {
-            ClientMemoryError::NoRail => PrepareRefusal::NoRail,
-            ClientMemoryError::NoMemory => PrepareRefusal::NoRoom,
-            error @ (ClientMemoryError::Device(_) | ClientMemoryError::Refused(_)) => {
-                tracing::warn!(error = ?error, "no writer to a client can be made");
-                PrepareRefusal::Device
-            }
-        })?;
+        let writer = self.make_writer(transfer.question.gid).await?;
         let (id, end) = (RdmaSessionId(rand::random()), writer.writer_end());
         let (order, ordered) = oneshot::channel();
         let (cancel, over) = (self.stop.child_token(), CancellationToken::new());
@@ -214,11 +205,28 @@ impl RdmaSessions {
         Ok((id, end))
     }
 
-    fn choose_rail(&self, gid: PortGid) -> Option<&Arc<dyn ClientMemoryRail>> {
-        let rails = self.rails.get()?.iter();
-        let suited = rails.filter_map(|rail| Some((rail.suits_client(gid)?, rail)));
-        // The first of the best.
-        suited.rev().max_by_key(|(suits, _)| *suits).map(|(_, rail)| rail)
+    /// Makes a writer over the rail that suits the client best. One that has no address of the
+    /// client's kind leaves it to the next.
+    async fn make_writer(
+        &self,
+        gid: PortGid,
+    ) -> Result<Box<dyn ClientMemoryWriter>, PrepareRefusal> {
+        let rails = self.rails.get().into_iter().flatten();
+        let mut suited: Vec<_> =
+            rails.filter_map(|rail| Some((rail.suits_client(gid)?, rail))).collect();
+        suited.sort_by_key(|(suits, _)| std::cmp::Reverse(*suits));
+        for (_, rail) in suited {
+            match rail.prepare_writer(gid).await {
+                Ok(writer) => return Ok(writer),
+                Err(ClientMemoryError::NoRail) => {}
+                Err(ClientMemoryError::NoMemory) => return Err(PrepareRefusal::NoRoom),
+                Err(error @ (ClientMemoryError::Device(_) | ClientMemoryError::Refused(_))) => {
+                    tracing::warn!(error = ?error, "no writer to a client can be made");
+                    return Err(PrepareRefusal::Device);
+                }
+            }
+        }
+        Err(PrepareRefusal::NoRail)
     }
 
     /// Lives a session through. Returns behind the end of its writer.

@@ -32,6 +32,8 @@ pub struct TestRail {
     pub closing_ms: AtomicUsize,
     /// No rail is up.
     pub is_down: AtomicBool,
+    /// It is up, and has no address of any client's kind.
+    pub is_other: AtomicBool,
 }
 
 impl TestRail {
@@ -62,6 +64,9 @@ impl ClientMemoryRail for SharedRail {
         &self,
         _: PortGid,
     ) -> Result<Box<dyn ClientMemoryWriter>, ClientMemoryError> {
+        if self.0.is_other.load(Ordering::SeqCst) {
+            return Err(ClientMemoryError::NoRail);
+        }
         let pair_number = self.0.open.fetch_add(1, Ordering::SeqCst) as u32 + 0x11;
         Ok(Box::new(TestWriter { rail: self.0.clone(), pair_number }))
     }

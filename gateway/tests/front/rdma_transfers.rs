@@ -363,3 +363,20 @@ async fn rail_that_goes_and_a_gateway_that_ends_leave_no_writer() {
     assert_eq!(transfers.rail.open_writers(), 0);
     assert_eq!((transfers.ended("rail_lost"), transfers.ended("cancelled")), (1.0, 1.0));
 }
+
+#[tokio::test]
+async fn rail_of_another_kind_leaves_clients_to_the_next() {
+    let gateway = GatewayFixture::start().await;
+    let (other, rail) = (TestRail::with_memory(0), TestRail::with_memory(4096));
+    other.is_other.store(true, Ordering::SeqCst);
+    let rails = [&other, &rail].map(|rail| Arc::new(SharedRail(rail.clone())) as _);
+    gateway.gateway.serve_by_rdma(rails.into());
+    assert_eq!(gateway.put("/data/k", b"0123456789").await.status, 200);
+    let transfers = TransferFixture { gateway, rail };
+    let session = transfers.session("/data/k", 2, 5).await;
+    assert_eq!(transfers.step(ready(&session)).await.status, 200);
+    assert_eq!(&transfers.rail.memory.lock()[..6], b"23456\0");
+    transfers.rail.is_other.store(true, Ordering::SeqCst);
+    let answer = transfers.step(prepare("/data/k", 0, 1)).await;
+    assert_eq!(answer.headers["x-amz-rdma-protocol-status"], "unsupported");
+}
