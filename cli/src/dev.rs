@@ -68,7 +68,7 @@ pub async fn run_dev(
         worker,
         coordinator,
         tcp: _,
-        verbs: _,
+        verbs,
         dev,
         process,
         log: _,
@@ -132,7 +132,7 @@ pub async fn run_dev(
         registry: &registry,
     };
     let reactors = ReactorThreads::for_process(&process)?;
-    let (serving, _) = gateway::serve_gateway(
+    let (mut serving, _) = gateway::serve_gateway(
         &gateway,
         parts,
         tier,
@@ -141,6 +141,7 @@ pub async fn run_dev(
         &admin,
         false,
     )?;
+    serving.start_client_rails(&gateway, &verbs)?;
 
     banner::print_banner(serving.listen, admin_address, dir, key.as_ref());
     started.signal_ready(serving.listen, Some(admin_address))?;

@@ -6,6 +6,7 @@
 mod activity_report;
 pub mod activity_reporter;
 pub mod admin_server;
+pub mod client_rails;
 pub mod controller;
 pub mod coordinator;
 pub mod coordinator_client;

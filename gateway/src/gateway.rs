@@ -14,6 +14,7 @@ use tracing::warn;
 use verbs3_admin::ReadinessCheck;
 use verbs3_client::CacheTierClient;
 use verbs3_lending::LendingSocketError;
+use verbs3_rdma::client_memory::ClientMemoryRail;
 use verbs3_telemetry::RequestTracer;
 
 use crate::auth::{AuthAccessGate, AuthKeyProvider, IdentityStore};
@@ -30,6 +31,7 @@ use crate::operations::{BucketLists, OperationCore, RightsJudge, S3Implementatio
 use crate::plain_read::PlainReadRoute;
 use crate::preload::{PreloadJobs, PreloadPathNames, PreloadRoute};
 use crate::read::ObjectReader;
+use crate::s3_rdma::{RdmaEndpoints, RdmaSessions};
 use crate::settings::{GatewaySettings, GatewayStoreProbeSettings};
 use crate::store_probes::start_store_probes;
 use crate::store_rates::StoreRates;
@@ -216,6 +218,8 @@ impl GatewayService {
             domains: HostDomains::new(&settings.domains),
             clock_skew_max: timeouts.clock_skew.0,
         });
+        let sessions = RdmaSessions::new(&settings.s3_over_rdma, &rules, registry, stop.clone())?;
+        let rdma = RdmaEndpoints { sessions, identities: lending_identities.clone() };
         let front = GatewayFront {
             service: outer.build(),
             unproven: RequestPlaces::new(
@@ -233,6 +237,7 @@ impl GatewayService {
             is_leaving: AtomicBool::new(false),
             tracer: OnceLock::new(),
             cors,
+            rdma,
             plain_reads,
         };
         let front = Arc::new(front);
@@ -274,6 +279,12 @@ impl GatewayService {
         self.lending.open_socket(succeeds)
     }
 
+    /// Writes payloads into memory of clients of other hosts over these rails from now on, if the
+    /// settings want it.
+    pub fn serve_by_rdma(&self, rails: Vec<Arc<dyn ClientMemoryRail>>) {
+        self.front.rdma.sessions.open_rails(rails);
+    }
+
     /// Returns the conditions of `/readyz`: not ready once the shutdown has begun. Stores are probed
     /// from now on, so that it can tell of those that are silent.
     pub fn start_readiness(&self) -> Vec<ReadinessCheck> {
@@ -292,7 +303,11 @@ impl GatewayService {
         self.server.take_leave(drain_max).await;
         self.stop.cancel();
         let left = until.saturating_duration_since(Instant::now());
-        tokio::join!(self.server.drain_requests(left), self.lending.drain_reads(left));
+        tokio::join!(
+            self.server.drain_requests(left),
+            self.lending.drain_reads(left),
+            self.front.rdma.sessions.drain_sessions(left),
+        );
         self.tasks.close();
         let until = until.max(Instant::now() + TASKS_END_MIN);
         if timeout_at(until, self.tasks.wait()).await.is_err() {

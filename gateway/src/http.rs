@@ -22,6 +22,7 @@ mod lent_request;
 mod outbound_body;
 mod outbound_queue;
 mod rate_floor;
+mod rdma_requests;
 mod request_preparation;
 mod server;
 mod signed_url;

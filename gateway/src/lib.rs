@@ -19,6 +19,7 @@ mod preload;
 pub mod read;
 pub mod request_context;
 mod s3_errors;
+mod s3_rdma;
 mod settings;
 mod store_probes;
 mod store_rates;
@@ -32,6 +33,7 @@ pub use gateway::{GatewayParts, GatewayService};
 pub use lending::{GatewayLendingSettings, LendingAccess};
 pub use operation_table::AccessRight;
 pub use preload::{PreloadAnswer, PreloadJobs, PreloadQuestion};
+pub use s3_rdma::S3OverRdmaSettings;
 pub use settings::{
     GatewayLimitsSettings, GatewayReadSettings, GatewaySettings, GatewayTimeoutsSettings,
     GatewayTlsSettings,

@@ -11,6 +11,7 @@ use verbs3_metrics::{
 use crate::operation_table;
 use crate::read::metrics::ReadMetrics;
 use crate::request_context::{BytesOrigin, ReadVerdict};
+use crate::s3_rdma::S3RdmaMetrics;
 use crate::tenant_metrics::TenantMetrics;
 use crate::write::populate::PopulateMetrics;
 
@@ -25,6 +26,7 @@ pub fn describe_metrics() -> Vec<MetricsTableDescription> {
         LendingMetrics::describe_table(),
         PopulateMetrics::describe_table(),
         ReadMetrics::describe_table(),
+        S3RdmaMetrics::describe_table(),
         TenantMetrics::describe_table(),
     ]
 }
@@ -39,6 +41,9 @@ pub(crate) struct GatewayHttpMetrics {
     /// GETs and HEADs of the plain form, answered without the general parser of S3 requests.
     #[metric("verbs3_gateway_plain_reads_total")]
     pub plain_reads: IntCounter,
+    /// Requests for objects with `x-amz-rdma-token`: their clients wanted the payload to come or go
+    /// by RDMA, and were told to use HTTP.
+    pub rdma_declines: IntCounter,
     /// From a request's head to its body's last byte.
     #[metric("verbs3_gateway_request_seconds", buckets = SECONDS)]
     pub seconds: Histogram,

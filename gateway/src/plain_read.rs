@@ -23,6 +23,7 @@ use crate::http_exchange::HttpExchange;
 use crate::mount::MountedBucket;
 use crate::operations::{OperationCore, TableOperation as _};
 use crate::read::{ACCEPT_RANGES, ObjectReader, ReadRequestPlan, TierAnswer};
+pub(crate) use plain_proof::PlainProof;
 use plain_request::PlainRequest;
 pub(crate) use plain_request::PlainTarget;
 

@@ -10,6 +10,7 @@ use verbs3_settings::{ByteSize, MemorySettings, SettingsTable, TimePeriod};
 
 use crate::http::RateMin;
 use crate::lending::GatewayLendingSettings;
+use crate::s3_rdma::S3OverRdmaSettings;
 use crate::write::GatewayPopulateSettings;
 
 /// The `[gateway]` section.
@@ -95,6 +96,9 @@ pub struct GatewaySettings {
     /// Memory that processes of this host lend, for reads and writes without HTTP (docs/lending.md).
     #[setting(table)]
     pub lending: GatewayLendingSettings,
+    /// Payloads that are written into memory of clients of other hosts (docs/s3-over-rdma.md).
+    #[setting(table)]
+    pub s3_over_rdma: S3OverRdmaSettings,
 }
 
 /// The `[gateway.tls]` table: both files, or neither.

@@ -61,4 +61,8 @@ pub(crate) enum SharedResource {
     LentBytes,
     /// Bytes of workers that they read where they lie.
     PageBytes,
+    /// Transfers by RDMA that are prepared or under way.
+    RdmaSessions,
+    /// Those under way.
+    RdmaTransfers,
 }

@@ -32,6 +32,7 @@
 
 pub mod arena;
 pub mod calls;
+pub mod client_memory;
 pub mod cpu_affinity;
 pub mod foreign_memory;
 pub mod inprocess;

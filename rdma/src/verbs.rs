@@ -10,8 +10,11 @@ mod buffer_ledger;
 mod chunk;
 mod chunk_sender;
 mod chunk_slots;
+mod client_rail;
+mod client_writer;
 mod completion_vectors;
 mod foreign_regions;
+mod gid_table;
 mod message_events;
 mod pinned_runtime;
 mod pinning_turn;
@@ -44,6 +47,8 @@ mod write_plan;
 
 use std::io;
 
+pub use client_rail::VerbsClientRail;
+pub use client_writer::{CLIENT_PIECE_BYTES, CLIENT_PIECES};
 pub use pinned_runtime::{PinnedRuntime, RailDriver};
 pub use rail::RailIdentity;
 pub use rail_connector::VerbsTransport;

@@ -99,7 +99,7 @@ export VERBS3 CONFORMANCE UNIT VM_PYTHON
 #   rails (0, 1, …)              seconds  steps
 left() {
   row=0
-  one 'rxe rxe:4096'               1800 conformance_verbs_plain:0 conformance_verbs_windows:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
+  one 'rxe rxe:4096'               1800 conformance_verbs_plain:0 conformance_verbs_windows:1 path_mtu:1 hostile:1 client_memory:0 client_memory:1 s3_over_rdma device_late:0 device_removal:0
   one 'rxe:4096'                   1500 system system_memlock system_certified
 }
 right() {
@@ -115,6 +115,7 @@ right & sides+=("$!")
 wait "${sides[@]}"; sides=()
 row=20
 two 'none rxe:4096 rxe:4096'       1200 system_pair
+two 'rxe:4096'                     900  s3_over_rdma
 
 not_proven "RoCE v1, InfiniBand's link layer, bonding, and any hardware: nothing here emulates them"
 

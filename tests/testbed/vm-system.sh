@@ -181,6 +181,56 @@ system_runs() {
   finish gateway worker-0 worker-1 store
 }
 
+# A client of another party gets payloads of a gateway by RDMA: every byte, and none once it was told that all is over.
+s3_over_rdma() {
+  resources >"$WORK/payloads-before"
+  write_configs "${RAIL_ADDRESS[0]}"
+  cat >"$WORK/payloads.toml" <<END
+[gateway]
+listen = "${RAIL_ADDRESS[0]}:$GATEWAY_PORT"
+admin_listen = "${RAIL_ADDRESS[0]}:$((GATEWAY_PORT + 1))"
+identities = "$WORK/identities.toml"
+[gateway.memory]
+capacity = "64MiB"
+[gateway.s3_over_rdma]
+enabled = true
+transfers_max = 2
+transfer_time = "3m"
+[worker.memory]
+capacity = "160MiB"
+[dev]
+dir = "$WORK/payloads"
+demo = false
+END
+  payloads_go; local status=$?
+  abandon_all
+  [ "$status" = 0 ] && resources_return_to "$WORK/payloads-before" 90
+}
+# On two hosts, a has the gateway and b the client.
+payloads_go() {
+  local object=${VM_COMMON:-$WORK}/object status=0
+  if [ "$VM_SIDE" = a ]; then
+    head -c 67108900 /dev/urandom >"$object"
+    start payloads dev &&
+      "${PYTHON[@]}" "$HERE/vm_client.py" store "http://${RAIL_ADDRESS[0]}:$GATEWAY_PORT" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$object" || return 1
+  fi
+  both_reach payloads-stored 300 || return 1
+  if [ "$VM_SIDE" = b ] || [ -z "${VM_COMMON:-}" ]; then payloads_compare "$object" || status=1; fi
+  both_reach payloads-compared 600 || return 1
+  if [ "$VM_SIDE" = a ]; then
+    [ "$status" = 0 ] || tail -n 20 "$WORK/payloads.log" >&2
+    finish payloads || return 1
+  fi
+  return "$status"
+}
+payloads_compare() { # OBJECT
+  local gateway=${RAIL_ADDRESS[0]}
+  [ -z "${VM_COMMON:-}" ] || gateway=${RAIL_PEER[0]}
+  VERBS3_TEST_ADDRESS=${RAIL_ADDRESS[0]} VERBS3_TEST_GATEWAY=$gateway:$GATEWAY_PORT VERBS3_TEST_OBJECT=$1 \
+    VERBS3_TEST_KEY=$CLUSTER_ACCESS_KEY:$CLUSTER_SECRET_KEY timeout 500 "$UNIT" --ignored verbs::tests::gateway_client --test-threads=1 | tee "$WORK/payloads-told"
+  grep -qE '^test result: ok\. [1-9]' "$WORK/payloads-told"
+}
+
 # The same with node certificates: workers and gateway take TLS alone over tcp, and a session over verbs begins by the ticket
 # that tcp gave. Then certificates, their authority and the secret change under reads, and new sessions begin by the new ones.
 CERTIFIED=(worker-0 worker-1 gateway)

@@ -2,6 +2,7 @@
 """Owns what the VM's system tests ask of a gateway: objects put, and read again and again in ranges, every byte compared.
 
     vm_client.py put  ENDPOINT ACCESS SECRET
+    vm_client.py store ENDPOINT ACCESS SECRET FILE      one object, `demo/object`
     vm_client.py read ENDPOINT ACCESS SECRET LOG SECONDS [--until FILE]
 
 `read` writes a line to LOG for each answer, `SECONDS TRANSPORT CACHE BYTES MILLISECONDS`, and ends after SECONDS or when
@@ -60,6 +61,12 @@ def put(client: Client) -> None:
         assert answer.status == 200, (answer.status, text)
 
 
+def store(client: Client, file: str) -> None:
+    answer, body = client.request("PUT", "/demo/object", pathlib.Path(file).read_bytes())
+    if answer.status != 200:
+        sys.exit(f"demo/object: {answer.status} {body!r}")
+
+
 def read(client: Client, log, seconds: float, until: pathlib.Path | None) -> None:
     objects = [content(number) for number in range(OBJECTS)]
     began = time.monotonic()
@@ -83,6 +90,8 @@ def main() -> None:
     client = Client(endpoint, access, secret)
     if what == "put":
         put(client)
+    elif what == "store":
+        store(client, rest[0])
     else:
         until = pathlib.Path(rest[3]) if rest[2:3] == ["--until"] else None
         with open(rest[0], "w", encoding="utf-8") as log:

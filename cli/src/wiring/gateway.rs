@@ -18,10 +18,12 @@ use verbs3_coordinator_client::api::ActivityRole;
 use verbs3_doors::{NamedSocket, SocketFileOptions};
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::{GatewayParts, GatewaySettings, GatewayTlsSettings, HttpListener, TlsFiles};
+use verbs3_rdma::settings::VerbsSettings;
 use verbs3_telemetry::{TelemetryHandle, TelemetrySource};
 
 use super::activity_reporter::ActivityReporter;
 use super::admin_server::{AdminServer, ProcessSockets};
+use super::client_rails::ClientRails;
 use super::listen_endpoint::ListenEndpoint;
 use super::preload_jobs::CoordinatorJobs;
 use super::socket_handover::{HandoverGreeting, OfferedSockets, Predecessor};
@@ -42,6 +44,7 @@ const HANDOVER: &str = "gateway.handover_socket";
 /// A gateway that serves.
 pub struct ServingGateway {
     gateway: verbs3_gateway::GatewayService,
+    client_rails: ClientRails,
     tier: Arc<CacheTierClient>,
     telemetry: Option<TelemetryHandle>,
     pub listen: SocketAddr,
@@ -124,8 +127,9 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         // Before anything of a gateway that serves becomes this one's.
         return Ok(());
     }
-    let (serving, socket) =
+    let (mut serving, socket) =
         serve_gateway(&gateway, parts, tier, threads, exported, &admin, succeeds)?;
+    serving.start_client_rails(&gateway, &verbs)?;
     if let Some(path) = handover {
         let (sockets, admin) = ([socket, admin_socket], admin.cession());
         let offer = OfferedSockets { path, greeting, sockets, admin };
@@ -232,14 +236,27 @@ pub fn serve_gateway(
     let mut readiness = gateway.start_readiness();
     readiness.push(workers_are_up(tier.clone()));
     admin.mark_started(readiness);
-    Ok((ServingGateway { gateway, tier, telemetry, listen }, socket))
+    let client_rails = ClientRails::default();
+    Ok((ServingGateway { gateway, client_rails, tier, telemetry, listen }, socket))
 }
 
 impl ServingGateway {
+    /// Serves clients of other hosts by RDMA, if the settings want it. Waits for no rail.
+    pub fn start_client_rails(
+        &mut self,
+        config: &GatewaySettings,
+        verbs: &VerbsSettings,
+    ) -> anyhow::Result<()> {
+        self.client_rails = ClientRails::start(&config.s3_over_rdma, verbs)?;
+        self.gateway.serve_by_rdma(self.client_rails.shared_rails());
+        Ok(())
+    }
+
     /// Requests under way may end for up to `drain_for`; then the words to the homes are waited
     /// for, and telemetry's last ones.
     pub async fn drain_gateway(self, drain_for: Duration) {
         self.gateway.shutdown(drain_for).await;
+        self.client_rails.shutdown().await;
         self.tier.shutdown().await;
         if let Some(telemetry) = self.telemetry {
             telemetry.shutdown().await;

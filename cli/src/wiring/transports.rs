@@ -264,7 +264,7 @@ fn start_drivers(verbs: &VerbsSettings, rails: &[RailPlace]) -> anyhow::Result<R
 
 /// Each rail that is to be used, there or not; empty where verbs are off, or there is no RDMA and
 /// nobody insists.
-fn places_of(verbs: &VerbsSettings) -> anyhow::Result<Vec<RailPlace>> {
+pub(super) fn places_of(verbs: &VerbsSettings) -> anyhow::Result<Vec<RailPlace>> {
     let insists = match verbs.mode {
         VerbsMode::Off => return Ok(Vec::new()),
         VerbsMode::Auto => false,

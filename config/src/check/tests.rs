@@ -131,7 +131,7 @@ fn names_that_are_unknown_come_with_a_suggestion() {
         &["gateway.listen_address: no such setting; there are listen, bind_device, admin_listen, \
             admin_bind_device, handover_socket, probe_socket, domains, own_hosts, identities, sigv2, \
             cors_ttl, cors_stale_max, cache_headers, memory, tls, limits, timeouts, store_probe, \
-            read, tier, populate, peers, lending"],
+            read, tier, populate, peers, lending, s3_over_rdma"],
     );
     broken_by(
         "[gateway]",

@@ -18,7 +18,7 @@ pub(crate) type Sha256Digest = Output<Sha256>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SignatureClaim<'a> {
     pub(crate) access_key: &'a str,
-    /// `DAY/REGION/s3/aws4_request`
+    /// `DAY/REGION/SERVICE/aws4_request`
     pub(crate) scope: &'a str,
     /// `YYYYMMDDTHHMMSSZ`
     pub(crate) stamp: &'a str,
@@ -37,6 +37,11 @@ pub(crate) struct ProofClock {
 impl SignatureClaim<'_> {
     /// The scope is of the stamp's day, and all of it is text that is signed as it is sent.
     pub(crate) fn has_plain_scope(&self) -> bool {
+        self.has_scope_of(&["s3"])
+    }
+
+    /// The same for one of other services.
+    pub(crate) fn has_scope_of(&self, services: &[&str]) -> bool {
         let plain = |text: &str| {
             let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
             !text.is_empty() && text.bytes().all(known)
@@ -53,7 +58,8 @@ impl SignatureClaim<'_> {
         plain(self.access_key)
             && self.stamp.get(..8).is_some_and(|of_stamp| day == Some(of_stamp))
             && region.is_some_and(plain_region)
-            && (service, end) == (Some("s3"), Some("aws4_request"))
+            && service.is_some_and(|service| services.contains(&service))
+            && end == Some("aws4_request")
             && parts.next().is_none()
     }
 

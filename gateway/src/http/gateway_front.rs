@@ -32,6 +32,7 @@ use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::plain_read::{PlainReadOutcome, PlainReadRoute};
 use crate::request_context::{RequestContext, RequestId};
 use crate::s3_errors::slow_down;
+use crate::s3_rdma::{RdmaEndpoints, RdmaWish};
 use crate::ufs_answer::{REQUEST_ID, pass_headers};
 use crate::write::body_budget::BodyBudget;
 use crate::write::body_fault::BodyFault;
@@ -69,6 +70,7 @@ pub(crate) struct GatewayFront {
     /// Set before the first request where requests are traced.
     pub tracer: OnceLock<Arc<RequestTracer>>,
     pub cors: Arc<CorsResponder>,
+    pub rdma: RdmaEndpoints,
     /// `None`: s3s takes plain reads, too.
     pub plain_reads: Option<PlainReadRoute>,
 }
@@ -86,11 +88,12 @@ impl GatewayFront {
         let unasked = expects && request.body().is_end_stream();
         let version = request.version();
         let foreign = self.cross_origin_request(&request);
+        let rdma_wish = RdmaWish::of_request(&request);
         let id = RequestId::generate();
         let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
         let cx = RequestContext::new(id, Instant::now()).with_trace(trace);
         let exchange = self.begin_exchange(cx, peer.caller);
-        let mut ending = self.expect_ending(&exchange, &request, visit);
+        let mut ending = self.expect_ending(&exchange, &request, Some(visit));
         let mut response = match self.admit_request(&request, &exchange) {
             Ok(()) => match &foreign {
                 Some(CrossOriginRequest { bucket, page: None }) => {
@@ -133,6 +136,7 @@ impl GatewayFront {
         }
         write_references(&mut response, exchange.operation_name());
         self.complete_answer(&mut response, &mut ending);
+        self.note_rdma(rdma_wish, &mut response);
         // A client that expects 100 Continue may take another answer for the next request's.
         // botocore does, and then waits for a minute. Closing the connection gives it a new one.
         let is_spoiled = unasked || (expects && ending.status >= 400);
@@ -172,11 +176,11 @@ impl GatewayFront {
         &self,
         exchange: &Arc<HttpExchange>,
         request: &Request<B>,
-        visit: CallerVisit,
+        visit: Option<CallerVisit>,
     ) -> RequestEnding {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let (exchange, metrics) = (exchange.clone(), self.metrics.clone());
-        RequestEnding::begin_ending(exchange, metrics, method, uri, Some(visit))
+        RequestEnding::begin_ending(exchange, metrics, method, uri, visit)
     }
 
     /// Completes an answer's head, and notes what it says in `ending`.
@@ -248,6 +252,9 @@ impl GatewayFront {
         let checked = host_domains::check_single_host(uri, headers);
         if let Err(refused) = checked.and_then(|()| self.own_hosts.check_host(uri, headers)) {
             return answer_of(refused);
+        }
+        if let Some(answer) = self.answer_rdma(&request, exchange).await {
+            return answer;
         }
         if let Some(plain_reads) = &self.plain_reads {
             match plain_reads.try_answer(&request, exchange).await {

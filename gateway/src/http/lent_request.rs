@@ -11,6 +11,7 @@ use s3s::{Body, HttpError, HttpResponse, S3ErrorCode};
 use verbs3_lending::LentSource;
 use verbs3_rdma::foreign_memory::BodyPlace;
 
+use super::connection_caller::CallerVisit;
 use super::connection_peer::ConnectionPeer;
 use super::gateway_front::{GatewayFront, answer_of, code_of};
 use super::outbound_body::{OutboundBody, RequestEnding};
@@ -28,12 +29,25 @@ impl GatewayFront {
     /// land, if it can.
     pub async fn answer_lent_request(
         &self,
-        mut request: Request<LentRequestBody>,
+        request: Request<LentRequestBody>,
         body_place: Option<Arc<BodyPlace>>,
         identity: Arc<AuthIdentity>,
         peer: &ConnectionPeer,
     ) -> Response<OutboundBody> {
         let visit = peer.caller.begin_request(Version::HTTP_11);
+        self.answer_known_request(request, body_place, identity, peer, Some(visit)).await
+    }
+
+    /// Answers a request of an identity that is in force now, which came in some other way than by
+    /// HTTP. `visit`: it counts as one of its connection.
+    pub(super) async fn answer_known_request(
+        &self,
+        mut request: Request<LentRequestBody>,
+        body_place: Option<Arc<BodyPlace>>,
+        identity: Arc<AuthIdentity>,
+        peer: &ConnectionPeer,
+        visit: Option<CallerVisit>,
+    ) -> Response<OutboundBody> {
         let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
         let cx = RequestContext::new(RequestId::generate(), Instant::now())
             .with_trace(trace)

@@ -22,7 +22,7 @@ const OPERATION_NAME: &str = "x-id=";
 
 /// What a request claims about its sender.
 #[derive(Debug, PartialEq)]
-pub(super) struct PlainProof<'a> {
+pub(crate) struct PlainProof<'a> {
     pub(super) access_key: &'a str,
     /// `DAY/REGION/s3/aws4_request`
     scope: Cow<'a, str>,
@@ -48,7 +48,34 @@ impl<'a> PlainProof<'a> {
         }
     }
 
+    /// Reads the claim of a request that is for no object and has no body. It may leave the hash of
+    /// its payload out.
+    pub(crate) fn read_control<B>(request: &'a Request<B>) -> Option<Self> {
+        let headers = request.headers();
+        if headers.len() != headers.keys_len() {
+            // Of a header that comes twice, one would not be signed.
+            return None;
+        }
+        let text = headers.get(AUTHORIZATION)?.to_str().ok()?;
+        let hash = headers.get(PAYLOAD_HASH);
+        let payload = hash.map_or(Some(EMPTY_SHA256), |hash| hash.to_str().ok())?;
+        Self::read_authorization(text, payload, request).filter(|proof| proof.query.is_empty())
+    }
+
+    pub(crate) fn access_key(&self) -> &'a str {
+        self.access_key
+    }
+
     fn read_header<B>(text: &'a str, request: &'a Request<B>) -> Option<Self> {
+        let payload = request.headers().get(PAYLOAD_HASH)?.to_str().ok()?;
+        Self::read_authorization(text, payload, request)
+    }
+
+    fn read_authorization<B>(
+        text: &'a str,
+        payload: &'a str,
+        request: &'a Request<B>,
+    ) -> Option<Self> {
         let (query, headers) = (request.uri().query().unwrap_or_default(), request.headers());
         let mut parts = text.strip_prefix(ALGORITHM)?.strip_prefix(' ')?.split(',');
         let mut part = |name| parts.next()?.trim_start_matches(' ').strip_prefix(name);
@@ -56,7 +83,6 @@ impl<'a> PlainProof<'a> {
         let (listed, signature) = (part("SignedHeaders=")?, part("Signature=")?);
         let (access_key, scope) = credential.split_once('/')?;
         let text_of = |name| headers.get(name)?.to_str().ok();
-        let payload = text_of(PAYLOAD_HASH)?;
         let plain = parts.next().is_none()
             && (payload == EMPTY_SHA256 || payload == UNSIGNED)
             && (query.is_empty() || is_operation_name(query, request.method()));
@@ -122,8 +148,19 @@ impl<'a> PlainProof<'a> {
         request: &Request<B>,
         clock: ProofClock,
     ) -> bool {
+        self.is_signed_for(&["s3"], identity, request, clock)
+    }
+
+    /// The same for a signature that is for one of these services.
+    pub(crate) fn is_signed_for<B>(
+        &self,
+        services: &[&str],
+        identity: &AuthIdentity,
+        request: &Request<B>,
+        clock: ProofClock,
+    ) -> bool {
         let claim = self.signature_claim();
-        claim.has_plain_scope()
+        claim.has_scope_of(services)
             && claim.is_in_time(clock, self.expires)
             && self
                 .canonical_digest(request)

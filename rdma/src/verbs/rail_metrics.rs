@@ -60,7 +60,7 @@ impl RailMetrics {
         for work in works {
             match work.op {
                 WorkOperation::Send => sends += 1,
-                WorkOperation::Write { .. } => {
+                WorkOperation::Write { .. } | WorkOperation::WriteWithImmediate { .. } => {
                     writes += 1;
                     let pieces = &work.sges[..usize::from(work.sges_used)];
                     bytes += pieces.iter().map(|sge| u64::from(sge.bytes)).sum::<u64>();

@@ -1,8 +1,8 @@
 //! Owns the verbs bindings and every `unsafe` call into them. The listing is here, connections in
-//! `cm`, a device's events in `device_events`, their queue pairs in `queue_pair`, the states of
-//! those in `states`, memory in `memory`, windows over it in `window`, queues in `queue`,
-//! `shared_queue` and `siw_first_queue`, a port's attributes in `port`. No other file of the crate
-//! names the bindings.
+//! `cm`, a device's events in `device_events`, their queue pairs in `queue_pair`, those that are
+//! connected by numbers in `numbered_pair`, the states of both in `states`, memory in `memory`,
+//! windows over it in `window`, queues in `queue`, `shared_queue` and `siw_first_queue`, a port's
+//! attributes in `port`. No other file of the crate names the bindings.
 //!
 //! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm. It loads both at run
 //! time, so the binary starts on a host without them. The `ibverbs` family was tried and left out.
@@ -13,6 +13,7 @@
 mod cm;
 mod device_events;
 mod memory;
+mod numbered_pair;
 mod port;
 mod queue;
 mod queue_pair;
@@ -32,6 +33,7 @@ pub(super) use device_events::{DeviceEvents, DeviceHealth, DeviceReport, PairWat
 pub(super) use memory::{
     MemoryRegion, ProtectionDomain, RegionAccess, RegionTerms, RegisteredBuffer,
 };
+pub(super) use numbered_pair::{NumberedEnds, NumberedQueuePair, PacketNumber};
 pub(super) use port::PortAttributes;
 pub(super) use queue::{
     CompletionQueue, GatherElement, NotifyEvent, SGES_MAX, WorkCompletion, WorkOperation,

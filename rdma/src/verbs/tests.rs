@@ -1,7 +1,9 @@
 //! The probe of devices; and, in the files, cases that need a device, the fake one or the kernel's.
 #![allow(clippy::unwrap_used)]
 
+mod client_memory;
 mod fake_devices;
+mod gateway_client;
 mod hostile;
 mod sharing;
 

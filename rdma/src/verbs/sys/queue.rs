@@ -45,13 +45,22 @@ pub(in crate::verbs) struct WorkCompletion {
     pub(in crate::verbs) bytes: u32,
     /// A message arrived by a SEND. Means nothing where `status` is an error.
     pub(in crate::verbs) is_message: bool,
+    /// What the peer told with a WRITE, where it did so.
+    #[cfg(test)]
+    pub(in crate::verbs) immediate: u32,
     /// `Err` with the status, which ends the queue pair.
     pub(in crate::verbs) status: Result<(), u32>,
 }
 
 impl WorkCompletion {
-    pub(in crate::verbs) const NONE: Self =
-        Self { id: 0, bytes: 0, is_message: false, status: Ok(()) };
+    pub(in crate::verbs) const NONE: Self = Self {
+        id: 0,
+        bytes: 0,
+        is_message: false,
+        #[cfg(test)]
+        immediate: 0,
+        status: Ok(()),
+    };
 
     /// Returns true when the queue pair was in error before this request ran. Such a status is not
     /// the cause.
@@ -149,7 +158,15 @@ impl CompletionQueue {
                 Err(from.status)
             };
             let is_message = from.opcode == ffi::ibv_wc_opcode::IBV_WC_RECV;
-            *to = WorkCompletion { id: from.wr_id, bytes: from.byte_len, is_message, status };
+            *to = WorkCompletion {
+                id: from.wr_id,
+                bytes: from.byte_len,
+                is_message,
+                // SAFETY: any bytes are a number.
+                #[cfg(test)]
+                immediate: u32::from_be(unsafe { from.imm_data_invalidated_rkey_union.imm_data }),
+                status,
+            };
         }
         Ok(count)
     }
@@ -213,6 +230,8 @@ pub(in crate::verbs) struct GatherElement {
 pub(in crate::verbs) enum WorkOperation {
     /// Writes into the peer's memory.
     Write { address: u64, key: u32 },
+    /// The same, and completes the peer's next receive request, to which it tells `value`.
+    WriteWithImmediate { address: u64, key: u32, value: u32 },
     /// Sends into the peer's next receive buffer.
     Send,
     /// Opens `bytes` from `address` of a region to the peer that is told `key`.
@@ -259,6 +278,11 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[WorkRequest]) 
                 WorkOperation::Write { address, key } => {
                     request.wr.rdma = ffi::rdma_t { remote_addr: address, rkey: key };
                     ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE
+                }
+                WorkOperation::WriteWithImmediate { address, key, value } => {
+                    request.wr.rdma = ffi::rdma_t { remote_addr: address, rkey: key };
+                    request.imm_data_invalidated_rkey_union.imm_data = value.to_be();
+                    ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM
                 }
                 WorkOperation::Bind { window, region, address, bytes, key } => {
                     let access = ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;

@@ -17,10 +17,10 @@ use super::check_result;
 const ROCE_BITS: libc::c_int = 0x00e0_0000;
 
 /// Wait of a peer that met no receive buffer, as verbs encode it: 0.64 ms. 0 is 655 ms.
-const RNR_TIMER: u8 = 12;
+pub(super) const RNR_TIMER: u8 = 12;
 
 /// Maps a path MTU in bytes to verbs' name for it. Other values map to the next smaller MTU.
-fn mtu_of(bytes: u16) -> ffi::ibv_mtu::Type {
+pub(super) fn mtu_of(bytes: u16) -> ffi::ibv_mtu::Type {
     match bytes {
         4096.. => ffi::ibv_mtu::IBV_MTU_4096,
         2048.. => ffi::ibv_mtu::IBV_MTU_2048,
@@ -58,7 +58,7 @@ unsafe fn state_attributes(
 
 /// # Safety
 /// `qp` is alive.
-unsafe fn modify_state(
+pub(super) unsafe fn modify_state(
     qp: NonNull<ffi::ibv_qp>,
     mut to: ffi::ibv_qp_attr,
     mask: libc::c_int,

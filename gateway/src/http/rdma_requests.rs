@@ -1,0 +1,210 @@
+//! Answers what requests ask of RDMA before anything else looks at them: the endpoints of
+//! `hipobj-rc-v2`, and tokens on requests for objects. An object is asked for as its sender could
+//! by HTTP: under the same rights, bounds, checks and log.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body::Body as _;
+use s3s::{HttpResponse, S3ErrorCode};
+use verbs3_rdma::client_memory::ClientEnd;
+
+use super::client_progress::ClientProgress;
+use super::connection_peer::ConnectionPeer;
+use super::gateway_front::{GatewayFront, answer_of};
+use super::hyper_body::HttpRequestBody;
+use super::lent_request::LentRequestBody;
+use super::outbound_body::OutboundBody;
+use crate::auth::AuthIdentity;
+use crate::http_exchange::HttpExchange;
+use crate::s3_rdma::{
+    ControlSender, PrepareQuestion, PreparedTransfer, QuestionFault, RdmaWish, ReadyQuestion,
+    TransferOrder, control_step, fault_answer, order_refusal_answer, outcome_answer,
+    prepared_answer, prove_sender, read_cancel, read_prepare, read_ready, refusal_answer,
+    status_answer, unsupported_dialect,
+};
+
+/// The host of requests that no client has sent. Without a bucket in it, they are path style.
+const OWN_HOST: HeaderValue = HeaderValue::from_static("localhost");
+
+impl GatewayFront {
+    /// Answers a request that must not go on: one to an endpoint of S3 over RDMA, or an upload
+    /// without its payload. `None`: it is like any other.
+    pub(super) async fn answer_rdma(
+        &self,
+        request: &Request<HttpRequestBody>,
+        exchange: &HttpExchange,
+    ) -> Option<HttpResponse> {
+        match control_step(request) {
+            Some(step) => Some(Box::pin(self.answer_step(step, request, exchange)).await),
+            None => RdmaWish::of_request(request).check_body().err().map(answer_of),
+        }
+    }
+
+    /// Says in the answer of a request that wanted a payload by RDMA that it did not come so.
+    pub(super) fn note_rdma(&self, wish: RdmaWish, response: &mut HttpResponse) {
+        if wish != RdmaWish::Nothing {
+            wish.note_decline(response.headers_mut());
+            self.metrics.rdma_declines.inc();
+        }
+    }
+
+    async fn answer_step(
+        &self,
+        step: &str,
+        request: &Request<HttpRequestBody>,
+        exchange: &HttpExchange,
+    ) -> HttpResponse {
+        let headers = request.headers();
+        if !self.rdma.sessions.is_open() {
+            return unsupported_dialect();
+        }
+        if !request.body().is_end_stream() {
+            return status_answer(StatusCode::BAD_REQUEST);
+        }
+        let sender = match prove_sender(&self.rdma.identities, request, self.clock_skew_max) {
+            Ok(sender) => sender,
+            Err(reason) => {
+                self.metrics.count_denial(reason);
+                exchange.counted.store(true, Ordering::Relaxed);
+                return answer_of(S3ErrorCode::AccessDenied.into());
+            }
+        };
+        exchange.note_identity(sender.identity.clone());
+        let answered = match step {
+            "prepare" => match read_prepare(headers) {
+                Ok(question) => Ok(self.prepare_transfer(question, sender, exchange).await),
+                Err(fault) => Err(fault),
+            },
+            "ready" => match read_ready(headers) {
+                Ok(question) => Ok(self.move_transfer(question, sender, exchange).await),
+                Err(fault) => Err(fault),
+            },
+            "cancel" => match read_cancel(headers) {
+                Ok(session) => {
+                    self.rdma.sessions.cancel_session(session, &sender.access_key).await;
+                    Ok(status_answer(StatusCode::NO_CONTENT))
+                }
+                Err(fault) => Err(fault),
+            },
+            _ => Err(QuestionFault::Unsupported),
+        };
+        answered.unwrap_or_else(fault_answer)
+    }
+
+    /// Looks the object up, and makes this side of the connection.
+    async fn prepare_transfer(
+        &self,
+        question: PrepareQuestion,
+        sender: ControlSender,
+        exchange: &HttpExchange,
+    ) -> HttpResponse {
+        let ControlSender { access_key, identity } = sender;
+        if question.bytes > self.rdma.sessions.transfer_bytes_max() {
+            return fault_answer(QuestionFault::TooLarge);
+        }
+        let Some(head) = object_request(Method::HEAD, &question.path) else {
+            return fault_answer(QuestionFault::Malformed("x-amz-rdma-target"));
+        };
+        let found = self.ask_object(head, &identity, exchange).await;
+        if found.status() != StatusCode::OK {
+            return status_answer(error_status(found.status()));
+        }
+        let length = found.headers().get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if length.is_none_or(|length| question.offset + question.bytes > length) {
+            return status_answer(StatusCode::RANGE_NOT_SATISFIABLE);
+        }
+        let etag = found.headers().get(header::ETAG).cloned();
+        let transfer = PreparedTransfer { question, etag };
+        let tenant = identity.tenant();
+        let sessions = &self.rdma.sessions;
+        match sessions.prepare_session(access_key, tenant, transfer).await {
+            Ok((id, end)) => prepared_answer(id, &end),
+            Err(refusal) => refusal_answer(refusal),
+        }
+    }
+
+    /// Reads the object, and has it moved. Answers once nothing of it is written any more.
+    async fn move_transfer(
+        &self,
+        asked: ReadyQuestion,
+        sender: ControlSender,
+        exchange: &HttpExchange,
+    ) -> HttpResponse {
+        let ControlSender { access_key, identity } = sender;
+        let sessions = &self.rdma.sessions;
+        let taken = match sessions.take_session(asked.session, &access_key, asked.cookie) {
+            Ok(taken) => taken,
+            Err(refusal) => return order_refusal_answer(refusal),
+        };
+        let transfer = taken.transfer.clone();
+        let Some(turn) = sessions.take_turn(identity.tenant()).await else {
+            taken.give_up().await;
+            return status_answer(StatusCode::SERVICE_UNAVAILABLE);
+        };
+        let question = &transfer.question;
+        let Some(get) = transfer_request(&transfer) else {
+            taken.give_up().await;
+            return status_answer(StatusCode::BAD_REQUEST);
+        };
+        let (parts, body) = self.ask_object(get, &identity, exchange).await.into_parts();
+        if parts.status != StatusCode::PARTIAL_CONTENT {
+            drop(body);
+            taken.give_up().await;
+            return status_answer(error_status(parts.status));
+        }
+        let client = ClientEnd {
+            pair_number: asked.pair_number,
+            gid: question.gid,
+            first_packet: question.first_packet,
+        };
+        let (cookie, bytes) = (question.cookie, question.bytes);
+        let order = TransferOrder { client, place: asked.place, cookie, bytes, body };
+        let outcome = taken.move_transfer(order, turn).await;
+        outcome_answer(outcome, question, &parts.headers)
+    }
+
+    /// Asks for an object in the name of an identity.
+    async fn ask_object(
+        &self,
+        request: Request<LentRequestBody>,
+        identity: &Arc<AuthIdentity>,
+        exchange: &HttpExchange,
+    ) -> Response<OutboundBody> {
+        // Its progress is its own: no answer of this connection waits for its client meanwhile.
+        let (progress, caller) = (ClientProgress::new(), exchange.caller.clone());
+        let peer = ConnectionPeer { progress, caller };
+        self.answer_known_request(request, None, identity.clone(), &peer, None).await
+    }
+}
+
+fn object_request(method: Method, path: &str) -> Option<Request<LentRequestBody>> {
+    let mut request = Request::new(None);
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::try_from(path).ok().filter(|uri| uri.authority().is_none())?;
+    request.headers_mut().insert(header::HOST, OWN_HOST);
+    Some(request)
+}
+
+/// Builds the read of what was prepared: of that version, where it has a name.
+fn transfer_request(transfer: &PreparedTransfer) -> Option<Request<LentRequestBody>> {
+    let question = &transfer.question;
+    let mut request = object_request(Method::GET, &question.path)?;
+    let last = question.offset + question.bytes - 1;
+    let range = HeaderValue::try_from(format!("bytes={}-{last}", question.offset)).ok()?;
+    request.headers_mut().insert(header::RANGE, range);
+    if let Some(etag) = transfer.etag.clone().filter(|etag| !etag.as_bytes().starts_with(b"W/")) {
+        request.headers_mut().insert(header::IF_MATCH, etag);
+    }
+    Some(request)
+}
+
+/// Returns the status of an object's answer that is not what was asked for.
+fn error_status(found: StatusCode) -> StatusCode {
+    match found.is_client_error() || found.is_server_error() {
+        true => found,
+        false => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

@@ -1,0 +1,72 @@
+//! Says no to payloads by RDMA, in the words of the wire: `x-amz-rdma-reply: 501`. A GET is then
+//! answered with its body. An upload is refused: its payload is in the client's memory, so its
+//! empty body would become an empty object. Knows no dialect and reads no token.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use s3s::{Body, HttpResponse, S3Error, S3ErrorCode};
+
+const TOKEN: &str = "x-amz-rdma-token";
+const REPLY: HeaderName = HeaderName::from_static("x-amz-rdma-reply");
+/// What the header says where nothing came by RDMA.
+const DECLINED: HeaderValue = HeaderValue::from_static("501");
+
+/// Paths below it are endpoints of the dialect `hipobj-rc-v2`. No bucket's name begins with a dot.
+const CONTROL_PREFIX: &str = "/.hipobj-rc/";
+const PROTOCOL_STATUS: HeaderName = HeaderName::from_static("x-amz-rdma-protocol-status");
+/// Tells a client of that dialect that it may go on over HTTP.
+const UNSUPPORTED: HeaderValue = HeaderValue::from_static("unsupported");
+
+/// What a request for an object wants of RDMA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RdmaWish {
+    Nothing,
+    /// Its payload is to go into memory of the client.
+    Download,
+    /// Its payload is in memory of the client, and not in its body.
+    Upload,
+}
+
+impl RdmaWish {
+    pub(crate) fn of_request<B>(request: &Request<B>) -> Self {
+        let has_token = request.headers().contains_key(TOKEN);
+        match (has_token && control_step(request).is_none(), request.method()) {
+            (false, _) => Self::Nothing,
+            (true, &Method::PUT | &Method::POST) => Self::Upload,
+            (true, _) => Self::Download,
+        }
+    }
+
+    /// Refuses a request whose body is not what it wants stored. `Ok`: it is answered as ever.
+    pub(crate) fn check_body(self) -> Result<(), S3Error> {
+        match self {
+            Self::Nothing | Self::Download => Ok(()),
+            Self::Upload => Err(S3Error::with_message(
+                S3ErrorCode::NotImplemented,
+                "no payload is taken by RDMA here; send it in the body, without x-amz-rdma-token",
+            )),
+        }
+    }
+
+    /// Says in an answer that nothing of it came by RDMA.
+    pub(crate) fn note_decline(self, answer: &mut HeaderMap) {
+        match self {
+            Self::Nothing => {}
+            Self::Download | Self::Upload => drop(answer.insert(REPLY, DECLINED)),
+        }
+    }
+}
+
+/// Returns which step of the dialect a request is. `None`: it is no request to its endpoints.
+pub(crate) fn control_step<B>(request: &Request<B>) -> Option<&str> {
+    let step = request.uri().path().strip_prefix(CONTROL_PREFIX);
+    step.filter(|_| *request.method() == Method::POST)
+}
+
+/// Answers a request of a dialect that is not served here, or a part of one: its client may go on
+/// over HTTP.
+pub(crate) fn unsupported_dialect() -> HttpResponse {
+    let mut response = HttpResponse::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
+    response.headers_mut().insert(PROTOCOL_STATUS, UNSUPPORTED);
+    response
+}

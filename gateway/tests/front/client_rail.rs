@@ -1,0 +1,120 @@
+//! A rail over which no byte goes: clients' memory is a buffer of the test, which can hold up, refuse
+//! and remember what is written to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use verbs3_rdma::client_memory::{
+    ClientEnd, ClientMemoryError, ClientMemoryRail, ClientMemoryWriter, ClientPlace, PortGid,
+    WriterEnd,
+};
+
+/// Where the clients' memory begins, for them and their devices.
+pub const BASE: u64 = 0x7f00_0000_0000;
+
+#[derive(Default)]
+pub struct TestRail {
+    /// What is in the clients' memory.
+    pub memory: Mutex<Vec<u8>>,
+    /// Values that came behind the bytes.
+    pub immediates: Mutex<Vec<u32>>,
+    pub connected: Mutex<Vec<ClientEnd>>,
+    /// Writers that are open.
+    pub open: AtomicUsize,
+    /// Writes wait for as long as this is set.
+    pub holds_up: AtomicBool,
+    /// The client's device refuses writes.
+    pub refuses: AtomicBool,
+    /// How long the end of a writer takes, in milliseconds.
+    pub closing_ms: AtomicUsize,
+    /// No rail is up.
+    pub is_down: AtomicBool,
+    /// It is up, and has no address of any client's kind.
+    pub is_other: AtomicBool,
+}
+
+impl TestRail {
+    pub fn with_memory(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { memory: Mutex::new(vec![0; bytes]), ..Self::default() })
+    }
+
+    pub fn open_writers(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+}
+
+struct TestWriter {
+    rail: Arc<TestRail>,
+    pair_number: u32,
+}
+
+/// A rail, as the gateway has it.
+pub struct SharedRail(pub Arc<TestRail>);
+
+#[async_trait]
+impl ClientMemoryRail for SharedRail {
+    fn suits_client(&self, _: PortGid) -> Option<u8> {
+        (!self.0.is_down.load(Ordering::SeqCst)).then_some(0)
+    }
+
+    async fn prepare_writer(
+        &self,
+        _: PortGid,
+    ) -> Result<Box<dyn ClientMemoryWriter>, ClientMemoryError> {
+        if self.0.is_other.load(Ordering::SeqCst) {
+            return Err(ClientMemoryError::NoRail);
+        }
+        let pair_number = self.0.open.fetch_add(1, Ordering::SeqCst) as u32 + 0x11;
+        Ok(Box::new(TestWriter { rail: self.0.clone(), pair_number }))
+    }
+}
+
+#[async_trait]
+impl ClientMemoryWriter for TestWriter {
+    fn writer_end(&self) -> WriterEnd {
+        let gid = PortGid::from(std::net::IpAddr::from([10, 77, 0, 2]));
+        WriterEnd { pair_number: self.pair_number, gid, first_packet: 0x00_0abc, port: 1 }
+    }
+
+    async fn connect_client(&mut self, client: ClientEnd) -> Result<(), ClientMemoryError> {
+        self.rail.connected.lock().push(client);
+        Ok(())
+    }
+
+    async fn write_bytes(
+        &mut self,
+        place: ClientPlace,
+        bytes: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<(), ClientMemoryError> {
+        while self.rail.holds_up.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        if self.rail.refuses.load(Ordering::SeqCst) {
+            return Err(ClientMemoryError::Refused(std::io::Error::other("the test wants it so")));
+        }
+        let at = usize::try_from(place.address - BASE).unwrap();
+        self.rail.memory.lock()[at..at + bytes.len()].copy_from_slice(bytes);
+        self.rail.immediates.lock().extend(immediate);
+        Ok(())
+    }
+
+    async fn await_written(&mut self) -> Result<(), ClientMemoryError> {
+        Ok(())
+    }
+
+    async fn await_loss(&self) {
+        while !self.rail.is_down.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn close_writer(self: Box<Self>) {
+        let closing_ms = self.rail.closing_ms.load(Ordering::SeqCst) as u64;
+        tokio::time::sleep(Duration::from_millis(closing_ms)).await;
+        self.rail.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,284 @@
+//! Tests that clients that are no members get their bytes by RDMA, on real kernel verbs: each byte
+//! where it belongs, none behind the end of a writer, and no harm to others by a client that lies.
+
+use std::net::IpAddr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::client_rail::VerbsClientRail;
+use super::super::client_writer::{CLIENT_PIECE_BYTES, CLIENT_PIECES};
+use super::super::gid_table::{choose_gid_row, read_gid_rows};
+use super::super::sys::{
+    CmId, CompletionQueue, EventChannel, MemoryRegion, NumberedEnds, NumberedQueuePair,
+    PacketNumber, ProtectionDomain, RegionAccess, RegionTerms, WorkCompletion,
+};
+use crate::arena::{Arena, ArenaOptions};
+use crate::client_memory::{
+    ClientEnd, ClientMemoryError, ClientMemoryRail, ClientMemoryWriter, ClientPlace, PortGid,
+    WriterEnd,
+};
+use crate::settings::VerbsSettings;
+
+const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
+const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const COOKIE: u32 = 0x1a2b_3c4d;
+pub(super) const FIRST_PACKET: u32 = 0x00ab_cdef;
+
+fn test_address() -> IpAddr {
+    std::env::var("VERBS3_TEST_ADDRESS").expect(NEEDS).parse().unwrap()
+}
+
+struct TestRail {
+    rail: VerbsClientRail,
+    arena: Arena,
+}
+
+impl TestRail {
+    async fn open() -> Self {
+        let capacity_bytes = 4 * CLIENT_PIECES * CLIENT_PIECE_BYTES;
+        let options =
+            ArenaOptions { capacity_bytes, cell_bytes_max: CLIENT_PIECE_BYTES, populate: false };
+        let arena = Arena::map_memory(options).unwrap();
+        let settings = VerbsSettings::default();
+        let (rail, opened) = VerbsClientRail::start(test_address(), &settings, arena.clone());
+        assert!(opened.first_error().await.is_none(), "{NEEDS}");
+        let this = Self { rail, arena };
+        this.wait_until(|this| this.rail.suits_client(test_address().into()).is_some()).await;
+        this
+    }
+
+    async fn wait_until(&self, holds: impl Fn(&Self) -> bool) {
+        let waiting = async {
+            while !holds(self) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("it comes true");
+    }
+
+    async fn writer_for(&self, client: &Client) -> Box<dyn ClientMemoryWriter> {
+        let mut writer = self.rail.prepare_writer(client.gid).await.unwrap();
+        client.connect_to(writer.writer_end());
+        writer.connect_client(client.end()).await.unwrap();
+        writer
+    }
+
+    async fn end(self) {
+        assert_eq!(self.arena.arena_usage().asked_bytes, 0, "no memory is kept");
+        self.rail.shutdown().await;
+    }
+}
+
+/// A client with a queue pair, and memory that is registered for writes.
+pub(super) struct Client {
+    pub(super) pair: NumberedQueuePair,
+    completions: Arc<CompletionQueue>,
+    region: MemoryRegion,
+    pub(super) memory: Vec<u8>,
+    pub(super) gid: PortGid,
+    gid_index: u8,
+    path_mtu: u16,
+}
+
+impl Client {
+    fn open(bytes: usize, gid_of: impl Fn(IpAddr) -> PortGid) -> Self {
+        let anchor = CmId::new(&EventChannel::new().unwrap()).unwrap();
+        anchor.bind((test_address(), 0).into()).unwrap();
+        let domain = Arc::new(ProtectionDomain::new(anchor).unwrap());
+        let rows = read_gid_rows(&domain.device_folder(), domain.device_port().1);
+        let row = choose_gid_row(&rows, test_address().into(), gid_of(test_address())).unwrap();
+        let completions = Arc::new(CompletionQueue::new(domain.clone(), 16, 0).unwrap());
+        let pair = NumberedQueuePair::for_client(&domain, &completions).unwrap();
+        let mut memory = vec![0; bytes];
+        let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+        let terms = RegionTerms { access: RegionAccess::RemoteWrite, relaxed: false };
+        let path_mtu = domain.query_port().unwrap().active_mtu;
+        // SAFETY: `memory` is never resized, and dropped behind the region.
+        let region = unsafe { MemoryRegion::register_memory(domain, base, bytes, terms) }.unwrap();
+        let (gid, gid_index) = (row.gid, row.index);
+        Self { pair, completions, region, memory, gid, gid_index, path_mtu }
+    }
+
+    /// A client that names the address of its network.
+    pub(super) fn with_bytes(bytes: usize) -> Self {
+        Self::open(bytes, PortGid::from)
+    }
+
+    pub(super) fn end(&self) -> ClientEnd {
+        let pair_number = self.pair.pair_number();
+        ClientEnd { pair_number, gid: self.gid, first_packet: FIRST_PACKET }
+    }
+
+    pub(super) fn connect_to(&self, writer: WriterEnd) {
+        let ends = NumberedEnds {
+            gid_index: self.gid_index,
+            own_packet: PacketNumber(FIRST_PACKET),
+            peer_gid: writer.gid.0,
+            peer_pair: writer.pair_number,
+            peer_packet: PacketNumber(writer.first_packet),
+            path_mtu: self.path_mtu,
+        };
+        self.pair.connect_ends(&ends).unwrap();
+    }
+
+    pub(super) fn place_at(&self, offset: usize) -> ClientPlace {
+        let address = self.memory.as_ptr().addr() as u64 + offset as u64;
+        ClientPlace { address, key: self.region.rkey }
+    }
+
+    /// Returns the immediate value that has come. `None`: none has.
+    pub(super) fn take_immediate(&self) -> Option<u32> {
+        let mut polled = [WorkCompletion::NONE; 4];
+        let count = self.completions.poll(&mut polled).unwrap();
+        polled[..count].iter().find(|taken| taken.id == 1).map(|taken| {
+            assert_eq!(taken.status, Ok(()));
+            taken.immediate
+        })
+    }
+
+    pub(super) async fn await_immediate(&self) -> u32 {
+        let waiting = async {
+            loop {
+                match self.take_immediate() {
+                    Some(value) => return value,
+                    None => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("the value comes")
+    }
+}
+
+fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn client_memory_gets_every_byte_and_the_value_behind_them() {
+    let rail = TestRail::open().await;
+    let piece = CLIENT_PIECE_BYTES;
+    for bytes in [1, 2, 4095, 4096, 65_537, piece, piece + 1, 9 * piece + 7, 64 << 20] {
+        // A margin on both sides, which has to stay as it is.
+        let client = Client::with_bytes(bytes + 128);
+        client.pair.post_immediate_receive(1).unwrap();
+        let mut writer = rail.writer_for(&client).await;
+        let sent = pattern(bytes, bytes as u64);
+        let cut = bytes / 3;
+        if cut > 0 {
+            writer.write_bytes(client.place_at(64), &sent[..cut], None).await.unwrap();
+        }
+        let rest = (client.place_at(64 + cut), &sent[cut..]);
+        writer.write_bytes(rest.0, rest.1, Some(COOKIE)).await.unwrap();
+        writer.await_written().await.unwrap();
+        assert_eq!(client.await_immediate().await, COOKIE);
+        assert!(client.memory[64..64 + bytes] == sent, "{bytes} bytes are as they were sent");
+        let margin = client.memory[..64].iter().chain(&client.memory[64 + bytes..]);
+        assert!(margin.clone().all(|&byte| byte == 0), "{bytes}: only its place was written");
+        writer.close_writer().await;
+    }
+    rail.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn client_memory_is_written_from_the_address_of_its_kind() {
+    let rail = TestRail::open().await;
+    let client = Client::open(4096, |_| PortGid(*b"\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\x02"));
+    assert!(client.gid.is_link_local());
+    client.pair.post_immediate_receive(1).unwrap();
+    let mut writer = rail.writer_for(&client).await;
+    assert!(writer.writer_end().gid.is_link_local());
+    writer.write_bytes(client.place_at(0), &[7; 4096], Some(COOKIE)).await.unwrap();
+    writer.await_written().await.unwrap();
+    assert!(client.await_immediate().await == COOKIE && client.memory == [7; 4096]);
+    writer.close_writer().await;
+    rail.end().await;
+}
+
+/// The client has posted no receive, so that the write waits. It must not come once the writer is
+/// closed, though the client would take it then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn client_memory_is_not_written_once_its_writer_is_closed() {
+    let rail = TestRail::open().await;
+    for is_dropped in [false, true] {
+        let client = Client::with_bytes(512);
+        let mut writer = rail.writer_for(&client).await;
+        writer.write_bytes(client.place_at(0), &[9; 512], Some(COOKIE)).await.unwrap();
+        let waiting = tokio::time::timeout(Duration::from_millis(300), writer.await_written());
+        assert!(waiting.await.is_err(), "it waits for a receive");
+        if is_dropped {
+            drop(writer);
+            rail.wait_until(|rail| rail.arena.arena_usage().asked_bytes == 0).await;
+        } else {
+            writer.close_writer().await;
+            assert_eq!(rail.arena.arena_usage().asked_bytes, 0, "what it read is free");
+        }
+        client.pair.post_immediate_receive(1).unwrap();
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert_eq!(client.take_immediate(), None);
+        assert_eq!(client.memory, [0; 512]);
+    }
+    rail.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn client_memory_that_is_none_harms_its_own_writer_only() {
+    let rail = TestRail::open().await;
+    let honest = Client::with_bytes(4096);
+    honest.pair.post_immediate_receive(1).unwrap();
+    let mut kept = rail.writer_for(&honest).await;
+    let liar = Client::with_bytes(4096);
+    let place = liar.place_at(0);
+    for wrong in [
+        ClientPlace { key: place.key ^ 0x00ff_ff00, ..place },
+        ClientPlace { address: place.address.wrapping_add(4096 - 100), ..place },
+        ClientPlace { address: u64::MAX - 50, ..place },
+    ] {
+        let liar = Client::with_bytes(4096);
+        let wrong = if wrong.key == place.key {
+            ClientPlace { key: liar.region.rkey, ..wrong }
+        } else {
+            wrong
+        };
+        let mut writer = rail.writer_for(&liar).await;
+        writer.write_bytes(wrong, &[5; 200], None).await.unwrap();
+        let refused = writer.await_written().await.unwrap_err();
+        assert!(matches!(refused, ClientMemoryError::Refused(_)), "{refused}");
+        assert!(liar.memory.iter().all(|&byte| byte == 0));
+        writer.close_writer().await;
+    }
+    kept.write_bytes(honest.place_at(0), &[3; 4096], Some(COOKIE)).await.unwrap();
+    kept.await_written().await.unwrap();
+    assert!(honest.await_immediate().await == COOKIE && honest.memory == [3; 4096]);
+    kept.close_writer().await;
+    rail.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn client_memory_of_a_client_that_is_gone_is_given_up() {
+    let rail = TestRail::open().await;
+    let client = Client::with_bytes(4096);
+    let mut writer = rail.writer_for(&client).await;
+    let place = client.place_at(0);
+    drop(client);
+    writer.write_bytes(place, &[5; 4096], None).await.unwrap();
+    let given_up = tokio::time::timeout(PATIENCE, writer.await_written()).await.unwrap();
+    assert!(matches!(given_up, Err(ClientMemoryError::Refused(_))), "{given_up:?}");
+    writer.close_writer().await;
+    // One that was never connected ends as well.
+    let unused = rail.rail.prepare_writer(test_address().into()).await.unwrap();
+    unused.close_writer().await;
+    rail.end().await;
+}
