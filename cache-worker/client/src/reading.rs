@@ -23,6 +23,7 @@ pub(crate) mod open_silence;
 pub(crate) mod opened_object;
 pub(crate) mod recalls;
 pub(crate) mod small_objects;
+pub(crate) mod span_draw;
 pub(crate) mod span_read;
 pub(crate) mod span_reader;
 pub(crate) mod span_request;
