@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-#! Counts the instructions of the hot path under an emulated CPU, which is the same on every machine, and holds them against
-#! tests/instructions/expected.json: what a GET costs is seen to change before anybody measures it.
+#! Counts the instructions of the hot path under an emulated CPU, the same whatever the host's is, and holds them against
+#! tests/instructions/expected.json: what a GET costs is seen to change before anybody measures it. Counts of another compiler,
+#! emulator, C library or profile are shown and not held.
 #
 #   run.sh DIR           DIR takes counts.json, logs and data; exits 1 where a count is 5 % off what is expected
 #   BLESS=1 run.sh DIR   writes expected.json anew

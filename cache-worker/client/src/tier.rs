@@ -23,6 +23,7 @@ use crate::options::{TierOptions, TierOptionsError};
 use crate::reading::head_list::HeadListRequest;
 use crate::reading::lease_table::{self, TierBootClock, TierLeaseTable};
 use crate::reading::map_agreement::MapAgreement;
+use crate::reading::memory_wait::MemoryShortage;
 use crate::reading::open::ObjectOpener;
 use crate::reading::open_request::OpenRequest;
 use crate::reading::opened_object::OpenOutcome;
@@ -119,7 +120,13 @@ impl CacheTierClient {
         let placement = TierPlacement::new(placement, &peers, metrics.hot_blocks.clone())?;
         let tasks = TaskTracker::new();
         let asker = Arc::new(WorkerAsker { options, metrics, placement, tasks });
-        let spans = Arc::new(SpanReader { asker: asker.clone(), leases: leases.clone(), arena });
+        let shortage = MemoryShortage::new(
+            asker.options.settings.memory_wait.0,
+            asker.metrics.memory_waits.clone(),
+        );
+        let (of_spans, leases_of_spans) = (asker.clone(), leases.clone());
+        let spans = SpanReader { asker: of_spans, leases: leases_of_spans, arena, shortage };
+        let spans = Arc::new(spans);
         let opener = ObjectOpener {
             asker: asker.clone(),
             spans: spans.clone(),

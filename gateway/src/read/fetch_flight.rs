@@ -121,6 +121,11 @@ impl FetchFlight {
         }
     }
 
+    /// Returns whether nobody was asked yet for want of memory.
+    pub(super) fn lacks_memory(&self) -> bool {
+        matches!(&self.from, FlightSource::Tier(read) if read.lacks_memory())
+    }
+
     /// Drives a flight whose turn has not come.
     pub(super) fn drive_ahead(&mut self, cx: &mut Context<'_>) {
         while self.ended.is_none() {

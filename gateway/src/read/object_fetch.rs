@@ -210,8 +210,8 @@ impl ObjectFetch {
         }
     }
 
-    /// Begins flights up to the window. The first always begins; others only if there is memory
-    /// now.
+    /// Begins flights up to the window. The first always begins, and waits for memory if there is
+    /// none; others only if there is memory now, and the first has its own.
     fn launch_flights(&mut self, cx: &mut Context<'_>) {
         while self.flights.len() < self.window && self.next < self.request_range.end {
             let geometry = self.subject.shared.block_geometry();
@@ -219,7 +219,10 @@ impl ObjectFetch {
                 return;
             };
             let bytes = object_range(geometry, &span);
-            let ahead = !self.flights.is_empty();
+            let ahead = match self.flights.front() {
+                Some(front) if front.lacks_memory() => return,
+                front => front.is_some(),
+            };
             let admitted = if ahead {
                 let FetchSubject { shared, cx, .. } = &self.subject;
                 let admitted = shared.admission.try_admit(cx, bytes.end - bytes.start);
@@ -244,7 +247,8 @@ impl ObjectFetch {
                 tenant: self.subject.cx.tenant().worker_tag(),
                 place: self.place.clone(),
             });
-            if ahead && !read.start() {
+            let has_begun = read.start();
+            if ahead && !has_begun {
                 if let Some(trace_span) = trace_span {
                     trace_span.discard_span();
                 }

@@ -29,8 +29,6 @@ pub(super) fn endpoint_base(endpoint: &str) -> String {
 pub(super) struct BucketAddress {
     /// Without a slash at its end.
     pub(super) url: String,
-    /// The `Host` of requests.
-    pub(super) host: String,
     /// Headers that the address asks for.
     pub(super) headers: Vec<(String, String)>,
     pub(super) signing_name: String,
@@ -88,13 +86,12 @@ impl BucketAddresses {
             .ok()?;
         let endpoint = self.resolver.resolve_endpoint(&rules).now_or_never()?.ok()?;
         let url = endpoint.url().trim_end_matches('/').to_owned();
-        let host = url.parse::<Uri>().ok()?.authority()?.as_str().to_owned();
         let (signing_name, signing_region) = self.signing_scope(&endpoint)?;
         let headers = endpoint
             .headers()
             .flat_map(|(name, values)| values.map(move |value| (name.to_owned(), value.to_owned())))
             .collect();
-        Some(BucketAddress { url, host, headers, signing_name, signing_region })
+        Some(BucketAddress { url, headers, signing_name, signing_region })
     }
 
     /// Returns the service and the region that a signature names.
@@ -141,8 +138,6 @@ mod tests {
             let found = address(endpoint, path_style, "bkt").unwrap();
             assert_eq!(found.url, url, "{endpoint:?}");
             assert_eq!((&*found.signing_name, &*found.signing_region), ("s3", "eu-west-1"));
-            let host = url.split('/').nth(2).unwrap();
-            assert_eq!(found.host, host, "{endpoint:?}");
         }
     }
 

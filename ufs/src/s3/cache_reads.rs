@@ -12,6 +12,7 @@ use aws_sigv4::http_request::{
 };
 use aws_sigv4::sign::v4;
 use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
+use aws_smithy_runtime_api::client::identity::Identity;
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::http::HttpError;
 use aws_smithy_types::body::SdkBody;
@@ -20,7 +21,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use http_body_util::{BodyExt, Collected};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::*;
-use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, StdError};
+use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, StdError, s3_error};
 
 use super::answer_error::{code_of, restore_error};
 use super::answer_interceptor::without_framing;
@@ -120,11 +121,12 @@ impl CacheReads {
     ) -> S3Result<HttpRequest> {
         if let Some(credentials) = &self.credentials {
             let identity = credentials.current().await.map_err(no_answer)?;
-            let signature =
-                signature_headers(method, address, url, &headers, identity).map_err(no_answer)?;
+            let now = SystemTime::now();
+            let signature = signature_headers(method, address, url, &headers, identity, now)
+                .map_err(unsendable)?;
             headers.extend(signature);
         }
-        unsigned_request(method, address, url, headers).map_err(no_answer)
+        unsigned_request(method, address, url, headers).map_err(unsendable)
     }
 }
 
@@ -152,13 +154,15 @@ fn unsigned_request(
     Ok(request)
 }
 
-/// Returns the headers that a signature adds. It covers the host and `headers`.
+/// Returns the headers that a signature adds. It covers `headers` and the host, as HTTP names it:
+/// without the scheme's own port.
 fn signature_headers(
     method: &Method,
     address: &BucketAddress,
     url: &str,
     headers: &RequestHeaders,
-    identity: aws_smithy_runtime_api::client::identity::Identity,
+    identity: Identity,
+    now: SystemTime,
 ) -> Result<RequestHeaders, StdError> {
     let mut settings = SigningSettings::default();
     settings.percent_encoding_mode = PercentEncodingMode::Single;
@@ -168,12 +172,11 @@ fn signature_headers(
         .identity(&identity)
         .region(&address.signing_region)
         .name(&address.signing_name)
-        .time(SystemTime::now())
+        .time(now)
         .settings(settings)
         .build()?
         .into();
-    let host = [("host", address.host.as_str())];
-    let signed = host.into_iter().chain(headers.iter().map(|(name, value)| (*name, &**value)));
+    let signed = headers.iter().map(|(name, value)| (*name, &**value));
     let signable = SignableRequest::new(method.as_str(), url, signed, SignableBody::Bytes(b""))?;
     let (signature, _) = sign(signable, &parameters)?.into_parts();
     let (added, _) = signature.into_parts();
@@ -223,7 +226,49 @@ async fn read_error_body(body: SdkBody) -> Bytes {
     bounded.collect().await.map(Collected::to_bytes).unwrap_or_default()
 }
 
+/// Returns the error of a request that can't be sent, whatever the store does.
+fn unsendable(cause: impl Into<StdError>) -> S3Error {
+    s3_error!(InvalidRequest, "the request can't be passed on: {}", cause.into())
+}
+
 /// Returns the error of a request that got no answer.
 fn no_answer(cause: impl Into<StdError>) -> S3Error {
     restore_error(S3Error::with_source(S3ErrorCode::InternalError, cause.into()), None)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::settings::UfsSettings;
+    use aws_credential_types::Credentials;
+
+    /// What a signature of one moment adds to a GET of a bucket behind this endpoint.
+    fn signature_at(endpoint: &str, path_style: bool) -> RequestHeaders {
+        let settings = UfsSettings {
+            endpoint: Some(endpoint.into()),
+            region: "us-east-1".into(),
+            path_style,
+            ..UfsSettings::default()
+        };
+        let address = BucketAddresses::new(&settings).of_bucket("bkt").unwrap();
+        let url = object_url(&address, "key", None);
+        let identity = Credentials::new("KEY", "secret", None, None, "test").into();
+        let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+        signature_headers(&Method::GET, &address, &url, &Vec::new(), identity, now).unwrap()
+    }
+
+    /// HTTP leaves it out of the host.
+    #[test]
+    fn a_schemes_own_port_is_not_signed() {
+        for path_style in [true, false] {
+            for (named, plain) in
+                [("http://store:80", "http://store"), ("https://store:443", "https://store")]
+            {
+                assert_eq!(signature_at(named, path_style), signature_at(plain, path_style));
+            }
+            let other = signature_at("http://store:443", path_style);
+            assert_ne!(other, signature_at("http://store", path_style));
+        }
+    }
 }

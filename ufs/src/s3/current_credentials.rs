@@ -1,5 +1,5 @@
 //! Owns the credentials that a request is signed with now, by the SDK or without it. A provider
-//! makes them; they are kept until shortly before they run out, and renewed by one request for all.
+//! makes them; they are kept until shortly before they run out, and renewed once for all requests.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,9 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_smithy_runtime_api::client::identity::Identity;
-use parking_lot::RwLock;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 
 /// How long before their end credentials are renewed. A request signed with them is still checked
 /// in time.
@@ -20,13 +22,18 @@ const KEPT_WITHOUT_END: Duration = Duration::from_secs(15 * 60);
 /// How long a provider may take.
 const PROVIDER_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// Pause between two renewals, also of keys that end sooner than they are renewed.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
+
 /// Reason why there is nothing to sign with.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum NoCredentials {
     #[error("the store's credentials can't be had")]
-    Refused(#[from] CredentialsError),
+    Refused(#[source] Arc<CredentialsError>),
     #[error("the store's credentials did not come within {} s", PROVIDER_WAIT_MAX.as_secs())]
     Late,
+    #[error("the provider of the store's credentials gave none that are valid")]
+    Ended,
 }
 
 /// One store's credentials. Clones share them.
@@ -38,9 +45,22 @@ pub(super) struct CurrentCredentials {
 #[derive(Debug)]
 struct SharedCredentials {
     provider: SharedCredentialsProvider,
-    held: RwLock<Option<HeldCredentials>>,
-    renewal: tokio::sync::Mutex<()>,
+    state: Mutex<CredentialsState>,
+    clock: fn(&CredentialsState) -> SystemTime,
 }
+
+#[derive(Debug, Default)]
+struct CredentialsState {
+    held: Option<HeldCredentials>,
+    /// The renewal under way, for all who have nothing to sign with meanwhile.
+    renewal: Option<Renewal>,
+    /// When the last one ended, and its error.
+    renewed: Option<(SystemTime, Option<NoCredentials>)>,
+    #[cfg(test)]
+    test_time: Option<SystemTime>,
+}
+
+type Renewal = Shared<BoxFuture<'static, Result<Identity, NoCredentials>>>;
 
 #[derive(Debug)]
 struct HeldCredentials {
@@ -59,10 +79,6 @@ impl HeldCredentials {
         Self { identity: credentials.into(), renew_at, end }
     }
 
-    fn is_fresh(&self, now: SystemTime) -> bool {
-        now < self.renew_at
-    }
-
     fn is_valid(&self, now: SystemTime) -> bool {
         self.end.is_none_or(|end| now < end)
     }
@@ -70,47 +86,82 @@ impl HeldCredentials {
 
 impl CurrentCredentials {
     pub(super) fn new(provider: SharedCredentialsProvider) -> Self {
-        let (held, renewal) = (RwLock::default(), tokio::sync::Mutex::default());
-        Self { shared: Arc::new(SharedCredentials { provider, held, renewal }) }
+        let state = Mutex::default();
+        let clock = |_: &CredentialsState| SystemTime::now();
+        Self { shared: Arc::new(SharedCredentials { provider, state, clock }) }
     }
 
-    /// Returns what to sign with. Where renewal fails, credentials that have not run out go on.
+    /// Returns what to sign with. Nobody waits for a renewal while there are keys that have not run
+    /// out. A renewal goes on when whoever began it has left.
     pub(super) async fn current(&self) -> Result<Identity, NoCredentials> {
-        self.at_time(SystemTime::now()).await
-    }
-
-    async fn at_time(&self, now: SystemTime) -> Result<Identity, NoCredentials> {
-        if let Some(identity) = self.fresh_identity(now) {
-            return Ok(identity);
-        }
-        let _one = self.shared.renewal.lock().await;
-        if let Some(identity) = self.fresh_identity(now) {
-            return Ok(identity);
-        }
-        let provided = self.shared.provider.provide_credentials();
-        let renewed = match tokio::time::timeout(PROVIDER_WAIT_MAX, provided).await {
-            Ok(Ok(credentials)) => HeldCredentials::new(credentials, now),
-            failed => {
-                let error = match failed {
-                    Ok(Err(error)) => NoCredentials::Refused(error),
-                    _ => NoCredentials::Late,
-                };
-                return self.valid_identity(now).ok_or(error);
+        let renewal = {
+            let mut state = self.shared.state.lock();
+            let now = (self.shared.clock)(&state);
+            let valid = state.held.as_ref().filter(|held| held.is_valid(now));
+            let is_fresh = valid.is_some_and(|held| now < held.renew_at);
+            let valid = valid.map(|held| held.identity.clone());
+            match (valid, state.awaits_renewal(now)) {
+                (Some(identity), _) if is_fresh => return Ok(identity),
+                (valid, Ok(())) => {
+                    let renewal = self.begin_renewal();
+                    state.renewal = Some(renewal.clone());
+                    if let Some(identity) = valid {
+                        return Ok(identity);
+                    }
+                    renewal
+                }
+                (Some(identity), Err(_)) => return Ok(identity),
+                (None, Err(RenewalHold::UnderWay(renewal))) => renewal,
+                (None, Err(RenewalHold::Failed(error))) => return Err(error),
             }
         };
-        let identity = renewed.identity.clone();
-        *self.shared.held.write() = Some(renewed);
+        renewal.await
+    }
+
+    fn begin_renewal(&self) -> Renewal {
+        let shared = self.shared.clone();
+        let task = tokio::spawn(async move { shared.renew().await });
+        async move { task.await.unwrap_or(Err(NoCredentials::Ended)) }.boxed().shared()
+    }
+}
+
+/// Why no renewal begins now.
+enum RenewalHold {
+    UnderWay(Renewal),
+    Failed(NoCredentials),
+}
+
+impl CredentialsState {
+    fn awaits_renewal(&self, now: SystemTime) -> Result<(), RenewalHold> {
+        if let Some(renewal) = &self.renewal {
+            return Err(RenewalHold::UnderWay(renewal.clone()));
+        }
+        match &self.renewed {
+            Some((at, error)) if now < *at + RENEWAL_PAUSE => {
+                Err(RenewalHold::Failed(error.clone().unwrap_or(NoCredentials::Ended)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SharedCredentials {
+    /// Asks the provider, and keeps what it gives.
+    async fn renew(&self) -> Result<Identity, NoCredentials> {
+        let provided = self.provider.provide_credentials();
+        let renewed = match tokio::time::timeout(PROVIDER_WAIT_MAX, provided).await {
+            Ok(Ok(credentials)) => Ok(credentials),
+            Ok(Err(error)) => Err(NoCredentials::Refused(Arc::new(error))),
+            Err(_) => Err(NoCredentials::Late),
+        };
+        let mut state = self.state.lock();
+        let now = (self.clock)(&state);
+        state.renewal = None;
+        state.renewed = Some((now, renewed.as_ref().err().cloned()));
+        let held = HeldCredentials::new(renewed?, now);
+        let identity = held.identity.clone();
+        state.held = Some(held);
         Ok(identity)
-    }
-
-    fn fresh_identity(&self, now: SystemTime) -> Option<Identity> {
-        let held = self.shared.held.read();
-        held.as_ref().filter(|held| held.is_fresh(now)).map(|held| held.identity.clone())
-    }
-
-    fn valid_identity(&self, now: SystemTime) -> Option<Identity> {
-        let held = self.shared.held.read();
-        held.as_ref().filter(|held| held.is_valid(now)).map(|held| held.identity.clone())
     }
 }
 
@@ -160,17 +211,38 @@ mod tests {
         }
     }
 
+    fn test_clock(state: &CredentialsState) -> SystemTime {
+        state.test_time.unwrap()
+    }
+
     fn numbered(has_end: bool) -> (Numbered, CurrentCredentials, SystemTime) {
         let begin = SystemTime::now();
         let (given, fails) = (Arc::default(), Arc::default());
         let provider = Numbered { given, begin, fails, has_end };
-        let current = CurrentCredentials::new(SharedCredentialsProvider::new(provider.clone()));
-        (provider, current, begin)
+        let (state, clock) = (Mutex::default(), test_clock as fn(&CredentialsState) -> SystemTime);
+        let shared = SharedCredentialsProvider::new(provider.clone());
+        let shared = Arc::new(SharedCredentials { provider: shared, state, clock });
+        (provider, CurrentCredentials { shared }, begin)
+    }
+
+    async fn at_time(
+        current: &CurrentCredentials,
+        at: SystemTime,
+    ) -> Result<String, NoCredentials> {
+        current.shared.state.lock().test_time = Some(at);
+        let identity = current.current().await?;
+        Ok(identity.data::<Credentials>().unwrap().access_key_id().to_owned())
     }
 
     async fn key_at(current: &CurrentCredentials, at: SystemTime) -> String {
-        let identity = current.at_time(at).await.unwrap();
-        identity.data::<Credentials>().unwrap().access_key_id().to_owned()
+        at_time(current, at).await.unwrap()
+    }
+
+    /// The key at a time, once a renewal that this begins has ended.
+    async fn settled_key_at(current: &CurrentCredentials, at: SystemTime) -> String {
+        key_at(current, at).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        key_at(current, at).await
     }
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -180,7 +252,9 @@ mod tests {
         let (_provider, current, begin) = numbered(true);
         assert_eq!(key_at(&current, begin).await, "KEY1");
         assert_eq!(key_at(&current, begin + 3589 * SECOND).await, "KEY1");
-        assert_eq!(key_at(&current, begin + 3590 * SECOND).await, "KEY2");
+        // Whoever finds them so signs with the old ones.
+        assert_eq!(key_at(&current, begin + 3590 * SECOND).await, "KEY1");
+        assert_eq!(settled_key_at(&current, begin + 3590 * SECOND).await, "KEY2");
     }
 
     #[tokio::test]
@@ -188,7 +262,7 @@ mod tests {
         let (_provider, current, begin) = numbered(false);
         assert_eq!(key_at(&current, begin).await, "KEY1");
         assert_eq!(key_at(&current, begin + 899 * SECOND).await, "KEY1");
-        assert_eq!(key_at(&current, begin + 900 * SECOND).await, "KEY2");
+        assert_eq!(settled_key_at(&current, begin + 900 * SECOND).await, "KEY2");
     }
 
     #[tokio::test]
@@ -204,11 +278,25 @@ mod tests {
         let (provider, current, begin) = numbered(true);
         assert_eq!(key_at(&current, begin).await, "KEY1");
         provider.fails.store(true, Ordering::SeqCst);
-        assert_eq!(key_at(&current, begin + 3595 * SECOND).await, "KEY1");
-        let error = current.at_time(begin + 3600 * SECOND).await.unwrap_err();
+        assert_eq!(settled_key_at(&current, begin + 3595 * SECOND).await, "KEY1");
+        let error = at_time(&current, begin + 3600 * SECOND).await.unwrap_err();
         assert!(matches!(error, NoCredentials::Refused(_)), "{error}");
         provider.fails.store(false, Ordering::SeqCst);
-        assert_eq!(key_at(&current, begin + 3600 * SECOND).await, "KEY2");
+        // Not before a pause.
+        assert!(at_time(&current, begin + 3600 * SECOND).await.is_err());
+        assert_eq!(key_at(&current, begin + 3601 * SECOND).await, "KEY2");
+    }
+
+    #[tokio::test]
+    async fn a_renewal_outlives_who_began_it() {
+        let (provider, current, begin) = numbered(true);
+        current.shared.state.lock().test_time = Some(begin);
+        let mut impatient = Box::pin(current.current());
+        assert!((&mut impatient).now_or_never().is_none());
+        drop(impatient);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(provider.given.load(Ordering::SeqCst), 1);
+        assert_eq!(key_at(&current, begin).await, "KEY1");
     }
 
     #[tokio::test(start_paused = true)]
@@ -224,6 +312,11 @@ mod tests {
             }
         }
         let current = CurrentCredentials::new(SharedCredentialsProvider::new(Hanging));
-        assert!(matches!(current.current().await, Err(NoCredentials::Late)));
+        let began = tokio::time::Instant::now();
+        let asked = (0..20).map(|_| current.current());
+        for answer in futures::future::join_all(asked).await {
+            assert!(matches!(answer, Err(NoCredentials::Late)));
+        }
+        assert_eq!(began.elapsed(), PROVIDER_WAIT_MAX);
     }
 }

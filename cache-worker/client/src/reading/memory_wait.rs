@@ -1,11 +1,14 @@
 //! Owns how a read waits where its process has no memory for what it asks a worker: other reads give
 //! theirs back soon, and past the cache the store would send what workers hold.
+//!
+//! A lasting shortage is known to all: while one read has waited in vain, others do not wait.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus::IntCounter;
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -13,11 +16,30 @@ use tokio::time::{Instant, Sleep, sleep};
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(32);
 
+/// What reads of a process know of its memory.
+pub(crate) struct MemoryShortage {
+    wait_max: Duration,
+    waits: IntCounter,
+    /// When a read gave up, if none has found memory since.
+    given_up: Mutex<Option<Instant>>,
+}
+
+impl MemoryShortage {
+    pub(crate) fn new(wait_max: Duration, waits: IntCounter) -> Self {
+        Self { wait_max, waits, given_up: Mutex::default() }
+    }
+
+    fn is_lasting(&self) -> bool {
+        self.given_up.lock().is_some_and(|at| at.elapsed() < self.wait_max)
+    }
+}
+
 /// The wait of one read for memory.
 #[derive(Default)]
 pub(crate) struct MemoryWait {
     began: Option<Instant>,
-    pause: Option<(Duration, Pin<Box<Sleep>>)>,
+    pause: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// What a read that found no memory does now.
@@ -33,38 +55,42 @@ impl MemoryWait {
     pub(crate) fn poll_pause(
         &mut self,
         cx: &mut Context<'_>,
-        wait_max: Duration,
-        waits: &IntCounter,
+        shortage: &MemoryShortage,
     ) -> Poll<MemoryVerdict> {
-        let began = *self.began.get_or_insert_with(Instant::now);
-        if self.pause.is_none() && began.elapsed() >= wait_max {
-            return Poll::Ready(MemoryVerdict::GiveUp);
+        if self.timer.is_none() {
+            let began = self.began;
+            let waited = began.map_or(Duration::ZERO, |began| began.elapsed());
+            if began.is_none() && shortage.is_lasting() {
+                return Poll::Ready(MemoryVerdict::GiveUp);
+            }
+            if waited >= shortage.wait_max {
+                *shortage.given_up.lock() = Some(Instant::now());
+                return Poll::Ready(MemoryVerdict::GiveUp);
+            }
+            if began.is_none() {
+                shortage.waits.inc();
+                self.began = Some(Instant::now());
+            }
+            self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+            self.timer = Some(Box::pin(sleep(self.pause.min(shortage.wait_max - waited))));
         }
-        let (_, timer) = self.pause.get_or_insert_with(|| {
-            waits.inc();
-            (PAUSE_MIN, Box::pin(sleep(PAUSE_MIN)))
-        });
-        ready!(timer.as_mut().poll(cx));
-        Poll::Ready(self.next_pause(began, wait_max))
+        if let Some(timer) = &mut self.timer {
+            ready!(timer.as_mut().poll(cx));
+        }
+        self.timer = None;
+        Poll::Ready(MemoryVerdict::LookAgain)
     }
 
     /// Waits for [`MemoryWait::poll_pause`].
-    pub(crate) async fn pause(&mut self, wait_max: Duration, waits: &IntCounter) -> MemoryVerdict {
-        poll_fn(|cx| self.poll_pause(cx, wait_max, waits)).await
-    }
-
-    fn next_pause(&mut self, began: Instant, wait_max: Duration) -> MemoryVerdict {
-        let Some((pause, timer)) = &mut self.pause else { return MemoryVerdict::GiveUp };
-        if began.elapsed() >= wait_max {
-            return MemoryVerdict::GiveUp;
-        }
-        *pause = (*pause * 2).min(PAUSE_MAX);
-        timer.as_mut().reset(Instant::now() + *pause);
-        MemoryVerdict::LookAgain
+    pub(crate) async fn pause(&mut self, shortage: &MemoryShortage) -> MemoryVerdict {
+        poll_fn(|cx| self.poll_pause(cx, shortage)).await
     }
 
     /// Ends the wait: memory was found.
-    pub(crate) fn end(&mut self) {
-        *self = Self::default();
+    pub(crate) fn end(&mut self, shortage: &MemoryShortage) {
+        if self.began.is_some() {
+            *self = Self::default();
+            *shortage.given_up.lock() = None;
+        }
     }
 }

@@ -165,11 +165,13 @@ impl ObjectOpener {
         let mut memory_wait = MemoryWait::default();
         let mut attempt = loop {
             match self.send_open(recipients, request, lease_question.as_ref()) {
-                Some(attempt) => break attempt,
+                Some(attempt) => {
+                    memory_wait.end(&self.spans.shortage);
+                    break attempt;
+                }
                 None => {
-                    let wait_max = self.asker.options.settings.memory_wait.0;
-                    let waits = &self.asker.metrics.memory_waits;
-                    if memory_wait.pause(wait_max, waits).await == MemoryVerdict::GiveUp {
+                    let pause = memory_wait.pause(&self.spans.shortage).await;
+                    if pause == MemoryVerdict::GiveUp {
                         return Ok(self.count_bypass(BypassReason::Arena));
                     }
                 }

@@ -57,6 +57,7 @@ pub struct SpanRead {
     over: bool,
     timer: Option<Pin<Box<Sleep>>>,
     memory_wait: MemoryWait,
+    lacks_memory: bool,
     origin: Option<(CacheVerdict, TransportKind)>,
 }
 
@@ -98,6 +99,7 @@ impl SpanRead {
             over: false,
             timer: None,
             memory_wait: MemoryWait::default(),
+            lacks_memory: false,
             origin: None,
         }
     }
@@ -138,12 +140,13 @@ impl SpanRead {
         if self.legs[0].is_some() || self.over {
             return true;
         }
-        let Some(candidate) = self.candidates.next(Instant::now()) else { return true };
+        let next = self.again.take().or_else(|| self.candidates.next(Instant::now()));
+        let Some(candidate) = next else { return true };
         match self.launch_leg(candidate.clone()) {
-            Ok(leg) => self.legs[0] = Some(leg),
-            Err(NoMemory) => self.again = Some(candidate),
+            Ok(leg) => self.start_with(leg),
+            Err(NoMemory) => self.lack_memory(candidate),
         }
-        self.legs[0].is_some()
+        !self.lacks_memory
     }
 
     /// Returns the next bytes, or how the read ended.
@@ -166,8 +169,9 @@ impl SpanRead {
                 match self.launch_leg(candidate.clone()) {
                     Ok(leg) => self.start_with(leg),
                     Err(NoMemory) => {
-                        self.again = Some(candidate);
-                        if ready!(self.poll_memory_wait(cx)) == MemoryVerdict::GiveUp {
+                        self.lack_memory(candidate);
+                        let pause = self.memory_wait.poll_pause(cx, &self.reader.shortage);
+                        if ready!(pause) == MemoryVerdict::GiveUp {
                             let none = SpanItem::Bypass(BypassReason::Arena);
                             return Poll::Ready(self.end_with(none));
                         }
@@ -188,15 +192,20 @@ impl SpanRead {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    fn start_with(&mut self, leg: SpanReadLeg) {
-        self.legs[0] = Some(leg);
-        self.memory_wait.end();
+    fn lack_memory(&mut self, candidate: SpanCandidate) {
+        self.again = Some(candidate);
+        self.lacks_memory = true;
     }
 
-    fn poll_memory_wait(&mut self, cx: &mut Context<'_>) -> Poll<MemoryVerdict> {
-        let asker = &self.reader.asker;
-        let wait_max = asker.options.settings.memory_wait.0;
-        self.memory_wait.poll_pause(cx, wait_max, &asker.metrics.memory_waits)
+    fn start_with(&mut self, leg: SpanReadLeg) {
+        self.legs[0] = Some(leg);
+        self.lacks_memory = false;
+        self.memory_wait.end(&self.reader.shortage);
+    }
+
+    /// Returns whether nobody was asked for want of memory.
+    pub fn lacks_memory(&self) -> bool {
+        self.lacks_memory
     }
 
     fn end_with(&mut self, item: SpanItem) -> SpanItem {

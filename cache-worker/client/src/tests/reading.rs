@@ -297,6 +297,31 @@ async fn without_memory_nobody_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lasting_shortage_costs_one_wait_for_all() {
+    let a = TestWorker::new("a", honest());
+    let arena = arena(4 << 20);
+    let held: Vec<_> = std::iter::from_fn(|| arena.allocate_cell(PAGE as usize)).collect();
+    let tier = tier_in(&[&a], arena);
+    let began = Instant::now();
+    for _ in 0..50 {
+        let mut starved = read(&tier, "a", 0);
+        assert!(matches!(drain(&mut starved).await.1, SpanItem::Bypass(BypassReason::Arena)));
+    }
+    let wait_max = TierSettings::default().memory_wait.0;
+    assert!(began.elapsed() < wait_max + Duration::from_millis(50), "{:?}", began.elapsed());
+    // Later, one tries again for all.
+    tokio::time::sleep(wait_max).await;
+    let mut waiting = read(&tier, "a", 0);
+    let give_back = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(held);
+    };
+    let (read, ()) = tokio::join!(drain(&mut waiting), give_back);
+    assert!(read.0 == content(0, END));
+    assert_eq!(tier.asker.metrics.memory_waits.get(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn memory_that_comes_back_in_time_spares_the_store() {
     let a = TestWorker::new("a", honest());
     let arena = arena(4 << 20);
