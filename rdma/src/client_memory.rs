@@ -19,6 +19,12 @@ impl PortGid {
         address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
     }
 
+    /// Returns whether it can be one host's on a network.
+    pub fn is_of_one_host(self) -> bool {
+        let address = self.ip_address();
+        !(address.is_unspecified() || address.is_multicast() || address.is_loopback())
+    }
+
     /// Returns whether it is an address of a link, which no router passes on.
     pub fn is_link_local(self) -> bool {
         Ipv6Addr::from(self.0).is_unicast_link_local()

@@ -147,6 +147,9 @@ pub(crate) fn read_prepare(headers: &HeaderMap) -> Result<PrepareQuestion, Quest
     if first_packet == 0 {
         return Err(QuestionFault::Malformed("x-amz-rdma-psn"));
     }
+    if !token.gid.is_of_one_host() {
+        return Err(QuestionFault::Malformed("x-amz-rdma-token"));
+    }
     let cookie = fields.cookie()?;
     let path = fields.text_of("x-amz-rdma-target")?;
     if path.contains('?') {

@@ -56,10 +56,12 @@ impl RdmaWish {
     }
 }
 
-/// Returns which step of the dialect a request is. `None`: it is no request to its endpoints.
+/// Returns which step of the dialect a request is. `None`: it is no request to its endpoints. With a
+/// query it is none: where the host names the bucket, such keys are S3's, and each POST to a key has
+/// a query.
 pub(crate) fn control_step<B>(request: &Request<B>) -> Option<&str> {
     let step = request.uri().path().strip_prefix(CONTROL_PREFIX);
-    step.filter(|_| *request.method() == Method::POST)
+    step.filter(|_| *request.method() == Method::POST && request.uri().query().is_none())
 }
 
 /// Answers a request of a dialect that is not served here, or a part of one: its client may go on
@@ -69,4 +71,23 @@ pub(crate) fn unsupported_dialect() -> HttpResponse {
     *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
     response.headers_mut().insert(PROTOCOL_STATUS, UNSUPPORTED);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Where the host names the bucket, such keys are objects.
+    #[test]
+    fn posts_to_keys_of_that_name_are_s3s() {
+        let step_of = |target: &str| {
+            let request = Request::post(target).body(()).unwrap();
+            control_step(&request).map(str::to_owned)
+        };
+        assert_eq!(step_of("/.hipobj-rc/prepare").as_deref(), Some("prepare"));
+        for query in ["uploads", "uploadId=a", "select&select-type=2", "restore", ""] {
+            assert_eq!(step_of(&format!("/.hipobj-rc/prepare?{query}")), None, "{query}");
+        }
+    }
 }

@@ -49,6 +49,8 @@ pub(crate) async fn move_body<B: Body<Data = Bytes> + Unpin>(
         return Err(TransferOutcome::Unread);
     }
     writer.write_bytes(place_at(written), &held, Some(cookie)).await.map_err(outcome_of)?;
+    // All is copied: a client that makes the device wait holds no memory of reads.
+    drop((held, body));
     writer.await_written().await.map_err(outcome_of)
 }
 

@@ -126,11 +126,16 @@ impl ClientRailInner {
     fn make_writer(&self, rail: UsableRail, client: PortGid) -> io::Result<Option<WriterRail>> {
         let UsableRail { open, lost } = rail;
         let domain = &open.device.domain;
+        let port = domain.query_port()?;
+        // There, a path has more than a GID, and the dialect tells no more.
+        if port.infiniband {
+            return Ok(None);
+        }
         let rows = read_gid_rows(&domain.device_folder(), open.rail.port);
         let Some(row) = choose_gid_row(&rows, open.rail.address.into(), client) else {
             return Ok(None);
         };
-        let path_mtu = domain.query_port()?.active_mtu.min(self.path_mtu_max);
+        let path_mtu = port.active_mtu.min(self.path_mtu_max);
         // All writes, and the beacon.
         let entries = CLIENT_PIECES as u32 + 1;
         let vector = open.device.vectors.next_vector();

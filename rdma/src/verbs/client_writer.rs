@@ -197,8 +197,18 @@ impl ClientMemoryWriter for VerbsClientWriter {
             peer_packet: PacketNumber(first_packet),
             path_mtu: self.path_mtu,
         };
-        // Two commands to the firmware, once for each transfer.
-        self.live_pair()?.pair.connect_ends(&ends).map_err(ClientMemoryError::Device)
+        // Aside: the kernel may look for the client's address for a second. Where this future is
+        // dropped meanwhile, the queue pair ends with its last holder; nothing is posted yet.
+        self.live_pair()?;
+        let Some(ending) = self.pair.take() else { return Ok(()) };
+        let connecting = run_blocking_aside(&self.tasks, move || {
+            let connected = ending.pair.connect_ends(&ends);
+            (ending, connected)
+        });
+        let (ending, connected) = connecting.await.map_err(ClientMemoryError::Device)?;
+        self.pair = Some(ending);
+        // The client has named the other end.
+        connected.map_err(ClientMemoryError::Refused)
     }
 
     async fn write_bytes(
@@ -210,6 +220,8 @@ impl ClientMemoryWriter for VerbsClientWriter {
         let pieces = bytes.len().div_ceil(CLIENT_PIECE_BYTES);
         for (at, piece) in bytes.chunks(CLIENT_PIECE_BYTES).enumerate() {
             self.await_room(CLIENT_PIECES).await?;
+            // Where completions are always there, nothing else would let others run.
+            tokio::task::consume_budget().await;
             let address = place.address.wrapping_add((at * CLIENT_PIECE_BYTES) as u64);
             let immediate = immediate.filter(|_| at + 1 == pieces);
             self.post_piece(ClientPlace { address, ..place }, piece, immediate)?;

@@ -144,3 +144,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_token_names_a_host() {
+    let with_gid = |gid: &str| format!("01{}{gid}{}", "00".repeat(4), "ab".repeat(23));
+    let mapped = |last: &str| format!("{}ffff{last}", "00".repeat(10));
+    for gid in [
+        "00".repeat(16),
+        format!("{}01", "00".repeat(15)),
+        format!("ff02{}01", "00".repeat(13)),
+        mapped("00000000"),
+        mapped("7f000001"),
+        mapped("e0000001"),
+    ] {
+        let fault = prepare_with(&[("token", &with_gid(&gid))]).unwrap_err();
+        assert!(matches!(fault, QuestionFault::Malformed("x-amz-rdma-token")), "{gid}");
+    }
+    for gid in [mapped("0a000001"), format!("fe80{}01", "00".repeat(13))] {
+        assert!(prepare_with(&[("token", &with_gid(&gid))]).is_ok(), "{gid}");
+    }
+}
