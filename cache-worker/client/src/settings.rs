@@ -41,7 +41,7 @@ pub struct TierSettings {
     pub map_wait: TimePeriod,
     /// How long a read waits for memory of its own process, where other reads have all of it,
     /// before it asks the UFS past the cache. `"0s"`: not at all.
-    #[setting(default = "1s", range = "0s"..="30s")]
+    #[setting(default = "3s", range = "0s"..="30s")]
     pub memory_wait: TimePeriod,
     /// How long a home may be silent to an announcement or report before the coordinators are asked
     /// to relay it; of use only with `cluster.coordinators`, and below `announce_deadline`.

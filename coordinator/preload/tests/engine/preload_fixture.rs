@@ -132,7 +132,9 @@ impl PreloadFixture {
         }
         let placement = PlacementMap::new(Epoch(3), members, 2.min(count)).unwrap();
         let open_landing = ByteSize(GEOMETRY.page_bytes.into());
-        let settings = TierSettings { open_landing, ..TierSettings::default() };
+        // A job waits for memory by itself, by putting again what found none.
+        let memory_wait = TimePeriod(Duration::ZERO);
+        let settings = TierSettings { open_landing, memory_wait, ..TierSettings::default() };
         let options =
             TierOptions { settings, geometry: GEOMETRY, coordinated: false, in_process: false };
         let (all, map) = (peers.clone(), placement.clone());
