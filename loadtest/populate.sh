@@ -24,26 +24,7 @@ DIR=$(mktemp -d "${TMPDIR:-/tmp}/verbs3-populate.XXXXXX")
 trap 'stop_cluster || true; rm -rf -- "$DIR"' EXIT
 
 store_port=$(free_port)
-write_identities
-cat >"$DIR/store.toml" <<END
-[dev]
-dir = "$DIR/store"
-demo = false
-[gateway]
-listen = "127.0.0.1:$store_port"
-admin_listen = "127.0.0.1:0"
-identities = "$DIR/identities.toml"
-[[ufs]]
-name = "local"
-kind = "local"
-path = "$DIR/objects"
-sync = false
-[[mount]]
-name = "*"
-ufs = "local"
-cached = false
-END
-launch store "$store_port" dev --set worker.memory.capacity=32MiB --set gateway.memory.capacity=32MiB
+launch_uncached_store "$store_port" --set gateway.memory.capacity=32MiB
 for bucket in populated plain; do create_bucket "$store_port" "$bucket"; done
 
 # side NAME: a worker and a gateway; sets PORT, and leaves their admin addresses in DIR/NAME.worker and DIR/NAME.gateway.

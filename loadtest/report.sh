@@ -17,6 +17,8 @@ VERBS3_PROFILE=${VERBS3_PROFILE:-dist}
 export VERBS3_PROFILE
 # shellcheck source=../tests/testbed/cluster.sh
 . "$ROOT/tests/testbed/cluster.sh"
+# shellcheck source=shaped.sh
+. "$ROOT/loadtest/shaped.sh"
 case ${1:-} in
   ''|-*) usage ;;
   tables) exec python3 "$ROOT/loadtest/report.py" "${2:?DIR}" "$ROOT/loadtest/PERFORMANCE.md" ;;
@@ -41,18 +43,6 @@ bench() {
 }
 
 store() { STORE_PORT=$(free_port); launch_store "$STORE_PORT"; }
-
-# shaped NAME: a shaped way to the store; prints its address and that of its counters.
-shaped() {
-  local ready="$DIR/$1.ready"
-  "$LOADTEST" proxy --store "127.0.0.1:$STORE_PORT" --bandwidth "$BANDWIDTH" --connection-bandwidth "$CONNECTION_BANDWIDTH" \
-    --first-byte "$FIRST_BYTE" --ready-file "$ready" >"$DIR/$1.log" 2>&1 </dev/null &
-  PIDS+=("$!")
-  for _ in $(seq 100); do [ -s "$ready" ] && break; sleep 0.1; done
-  [ -s "$ready" ] || { say "the proxy did not start:"; cat "$DIR/$1.log" >&2; return 1; }
-  # shellcheck disable=SC2034  # read by name
-  read -r "$1" "$1_COUNTS" < <(python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(d["listen"], d["counts"])' "$ready")
-}
 
 # tier GATEWAYS WORKERS: processes of their own behind the shaped way BEHIND; sets GATEWAYS, TIER_PIDS. COORDINATED: with a
 # coordinator, so that homes grant leases and gateways hold small objects. WAY=tcp: no shared memory between the two.
@@ -168,7 +158,7 @@ part_ranges() {
   for part in 0B 4KiB; do
     case $part in 0B) name=ranges-cold ;; *) name=ranges-cold-parts ;; esac
     stop_cluster; PIDS=(); rm -rf -- "${DIR:?}"/*
-    store; shaped BEHIND; shaped DIRECT; WORKER_LINE="fill = { part = \"$part\" }" tier 1 1
+    store; shaped BEHIND "$STORE_PORT"; shaped DIRECT "$STORE_PORT"; WORKER_LINE="fill = { part = \"$part\" }" tier 1 1
     # Many pages, few reads: nearly every one is the first of its page.
     "$VERBS3" bench s3 random-ranges --show | sed 's/^count = 8$/count = 32/; s/^prime = true/prime = false/; s/^connections = 16/connections = 16\noperations = 300/' >"$DIR/ranges.toml"
     "$VERBS3" bench s3 "$DIR/ranges.toml" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
@@ -179,7 +169,7 @@ part_ranges() {
 
 part_cold() {
   local scenario
-  store; shaped BEHIND; shaped DIRECT; tier 1 1
+  store; shaped BEHIND "$STORE_PORT"; shaped DIRECT "$STORE_PORT"; tier 1 1
   for scenario in cold cold-first-byte; do
     "$VERBS3" bench s3 "$scenario" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
     bench "$scenario" "$scenario" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" \
@@ -190,7 +180,7 @@ part_cold() {
 # What a cold read of a whole object is in requests at the store: eight objects of each size, each once.
 part_requests() {
   local size
-  store; shaped BEHIND; shaped DIRECT; tier 1 2
+  store; shaped BEHIND "$STORE_PORT"; shaped DIRECT "$STORE_PORT"; tier 1 2
   for size in 1MiB 18MiB 64MiB; do
     "$VERBS3" bench s3 cold --show | sed "s/^name = .*/name = \"requests\"/; s/^count = 32$/count = 8/; s/^bytes = .*/bytes = \"$size\"/; s/^fresh = true/fresh = false/
       s/^connections = 8/connections = 1\noperations = 8/" >"$DIR/requests.toml"
@@ -203,7 +193,7 @@ part_requests() {
 
 part_write() {
   local scenario
-  store; shaped BEHIND; shaped DIRECT; tier 1 1
+  store; shaped BEHIND "$STORE_PORT"; shaped DIRECT "$STORE_PORT"; tier 1 1
   for scenario in checkpoint checkpoint-multipart; do
     without_reading_back "$scenario" "$DIR/$scenario.toml"
     bench "$scenario" "$DIR/$scenario.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" \
@@ -215,7 +205,7 @@ part_write() {
 
 part_amplification() {
   local index running=() bytes=$((1 << 30)) before after
-  store; shaped BEHIND; tier 3 2
+  store; shaped BEHIND "$STORE_PORT"; tier 3 2
   cat >"$DIR/start.toml" <<END
 name = "cold-start"
 description = "one object, read once through each of three gateways at once"

@@ -17,6 +17,8 @@ HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 ROOT=$(readlink -f "$HERE/../..")
 # shellcheck source=../../tests/testbed/cluster.sh
 . "$ROOT/tests/testbed/cluster.sh"
+# shellcheck source=../shaped.sh
+. "$ROOT/loadtest/shaped.sh"
 case ${1:-} in
   '' | -*) usage ;;
   tables) exec python3 "$HERE/mlperf_report.py" "${2:?DIR}" ;;
@@ -52,39 +54,9 @@ mkdir -p "$RUN"
 cp -r "$HERE/workload" "$HERE"/{mlperf_engine,cpu_ledger,streaming_checkpoint}.py "$RUN"
 rm -rf -- "$OUT"/run-* "$OUT/data.xml"; : >"$OUT/runs.jsonl"
 
-# shaped NAME: a shaped way to the store; sets NAME and NAME_COUNTS, its address and that of its counters.
-shaped() {
-  "$LOADTEST" proxy --store "127.0.0.1:$STORE" --bandwidth "$BANDWIDTH" --connection-bandwidth "$CONNECTION_BANDWIDTH" --first-byte "$FIRST_BYTE" \
-    --connections-max "$CONNECTIONS_MAX" --ready-file "$DIR/$1.ready" >"$DIR/$1.log" 2>&1 </dev/null &
-  PIDS+=("$!")
-  for _ in $(seq 100); do [ -s "$DIR/$1.ready" ] && break; sleep 0.1; done
-  [ -s "$DIR/$1.ready" ] || { say "the proxy did not start:"; cat "$DIR/$1.log" >&2; return 1; }
-  # shellcheck disable=SC2034  # read by name
-  read -r "$1" "$1_COUNTS" < <(python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(d["listen"], d["counts"])' "$DIR/$1.ready")
-}
-
 store() {
   STORE=$(free_port)
-  write_identities
-  cat >"$DIR/store.toml" <<STORE_END
-[dev]
-dir = "$DIR/store"
-demo = false
-[gateway]
-listen = "127.0.0.1:$STORE"
-admin_listen = "127.0.0.1:0"
-identities = "$DIR/identities.toml"
-[[ufs]]
-name = "local"
-kind = "local"
-path = "$DIR/objects"
-sync = false
-[[mount]]
-name = "*"
-ufs = "local"
-cached = false
-STORE_END
-  launch store "$STORE" dev --set worker.memory.capacity=32MiB --set gateway.memory.capacity=64MiB
+  launch_uncached_store "$STORE" --set gateway.memory.capacity=64MiB
   create_bucket "$STORE" "$BUCKET"
 }
 
@@ -179,8 +151,8 @@ in_turn() {
 }
 
 store; STORE_PID=${PIDS[-1]}
-shaped DIRECT; DIRECT_PID=${PIDS[-1]}
-shaped BEHIND; BEHIND_PID=${PIDS[-1]}
+shaped DIRECT "$STORE" --connections-max "$CONNECTIONS_MAX"; DIRECT_PID=${PIDS[-1]}
+shaped BEHIND "$STORE" --connections-max "$CONNECTIONS_MAX"; BEHIND_PID=${PIDS[-1]}
 # shellcheck disable=SC2153  # by `shaped`
 for part in $PARTS; do
   case $part in

@@ -56,6 +56,31 @@ launch_store() {
   launch_dev store "$port" --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB "$@"
 }
 
+# launch_uncached_store PORT [ARGUMENT...]: a store that reads and writes its files each time, in DIR/objects, without waiting for disks.
+launch_uncached_store() {
+  local port=$1; shift
+  write_identities
+  cat >"$DIR/store.toml" <<END
+[dev]
+dir = "$DIR/store"
+demo = false
+[gateway]
+listen = "127.0.0.1:$port"
+admin_listen = "127.0.0.1:0"
+identities = "$DIR/identities.toml"
+[[ufs]]
+name = "local"
+kind = "local"
+path = "$DIR/objects"
+sync = false
+[[mount]]
+name = "*"
+ufs = "local"
+cached = false
+END
+  launch store "$port" dev --set worker.memory.capacity=32MiB "$@"
+}
+
 # shared_config ENDPOINT ACCESS_KEY SECRET_KEY WORKER_PORT...: what all processes agree on.
 shared_config() {
   local endpoint=$1 access=$2 secret=$3 index=0 port; shift 3

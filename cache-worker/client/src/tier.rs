@@ -124,9 +124,8 @@ impl CacheTierClient {
             asker.options.settings.memory_wait.0,
             asker.metrics.memory_waits.clone(),
         );
-        let (of_spans, leases_of_spans) = (asker.clone(), leases.clone());
-        let spans = SpanReader { asker: of_spans, leases: leases_of_spans, arena, shortage };
-        let spans = Arc::new(spans);
+        let spans =
+            Arc::new(SpanReader { asker: asker.clone(), leases: leases.clone(), arena, shortage });
         let opener = ObjectOpener {
             asker: asker.clone(),
             spans: spans.clone(),

@@ -102,7 +102,8 @@ impl GatewayFront {
                 }
                 Some(CrossOriginRequest { page: Some(_), .. }) | None => {
                     let span = debug_span!("request", id = %exchange.cx.request_id());
-                    let answering = self.answer_request(request, &exchange, &ending.method, scheme);
+                    let answering =
+                        self.answer_request(request, &exchange, &ending.method, scheme, rdma_wish);
                     let answered = if span.is_disabled() && !exchange.holds_strangers_place() {
                         answering.await
                     } else {
@@ -247,13 +248,14 @@ impl GatewayFront {
         exchange: &Arc<HttpExchange>,
         method: &Method,
         scheme: &'static str,
+        rdma_wish: RdmaWish,
     ) -> HttpResponse {
         let (uri, headers) = (request.uri(), request.headers());
         let checked = host_domains::check_single_host(uri, headers);
         if let Err(refused) = checked.and_then(|()| self.own_hosts.check_host(uri, headers)) {
             return answer_of(refused);
         }
-        if let Some(answer) = self.answer_rdma(&request, exchange).await {
+        if let Some(answer) = self.answer_rdma(rdma_wish, &request, exchange).await {
             return answer;
         }
         if let Some(plain_reads) = &self.plain_reads {

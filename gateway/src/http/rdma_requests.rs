@@ -33,19 +33,20 @@ impl GatewayFront {
     /// without its payload. `None`: it is like any other.
     pub(super) async fn answer_rdma(
         &self,
+        wish: RdmaWish,
         request: &Request<HttpRequestBody>,
         exchange: &HttpExchange,
     ) -> Option<HttpResponse> {
-        match control_step(request) {
-            Some(step) => Some(Box::pin(self.answer_step(step, request, exchange)).await),
-            None => RdmaWish::of_request(request).check_body().err().map(answer_of),
+        if wish == RdmaWish::Control {
+            let step = control_step(request)?;
+            return Some(Box::pin(self.answer_step(step, request, exchange)).await);
         }
+        wish.check_body().err().map(answer_of)
     }
 
     /// Says in the answer of a request that wanted a payload by RDMA that it did not come so.
     pub(super) fn note_rdma(&self, wish: RdmaWish, response: &mut HttpResponse) {
-        if wish != RdmaWish::Nothing {
-            wish.note_decline(response.headers_mut());
+        if wish.note_decline(response.headers_mut()) {
             self.metrics.rdma_declines.inc();
         }
     }

@@ -16,7 +16,7 @@ const PROTOCOL_STATUS: HeaderName = HeaderName::from_static("x-amz-rdma-protocol
 /// Tells a client of that dialect that it may go on over HTTP.
 const UNSUPPORTED: HeaderValue = HeaderValue::from_static("unsupported");
 
-/// What a request for an object wants of RDMA.
+/// What a request wants of RDMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RdmaWish {
     Nothing,
@@ -24,12 +24,16 @@ pub(crate) enum RdmaWish {
     Download,
     /// Its payload is in memory of the client, and not in its body.
     Upload,
+    /// It is for an endpoint of the dialect.
+    Control,
 }
 
 impl RdmaWish {
     pub(crate) fn of_request<B>(request: &Request<B>) -> Self {
-        let has_token = request.headers().contains_key(TOKEN);
-        match (has_token && control_step(request).is_none(), request.method()) {
+        if control_step(request).is_some() {
+            return Self::Control;
+        }
+        match (request.headers().contains_key(TOKEN), request.method()) {
             (false, _) => Self::Nothing,
             (true, &Method::PUT | &Method::POST) => Self::Upload,
             (true, _) => Self::Download,
@@ -39,7 +43,7 @@ impl RdmaWish {
     /// Refuses a request whose body is not what it wants stored. `Ok`: it is answered as ever.
     pub(crate) fn check_body(self) -> Result<(), S3Error> {
         match self {
-            Self::Nothing | Self::Download => Ok(()),
+            Self::Nothing | Self::Download | Self::Control => Ok(()),
             Self::Upload => Err(S3Error::with_message(
                 S3ErrorCode::NotImplemented,
                 "no payload is taken by RDMA here; send it in the body, without x-amz-rdma-token",
@@ -47,12 +51,13 @@ impl RdmaWish {
         }
     }
 
-    /// Says in an answer that nothing of it came by RDMA.
-    pub(crate) fn note_decline(self, answer: &mut HeaderMap) {
-        match self {
-            Self::Nothing => {}
-            Self::Download | Self::Upload => drop(answer.insert(REPLY, DECLINED)),
+    /// Says in an answer that nothing of it came by RDMA, if it was to. Returns whether it was.
+    pub(crate) fn note_decline(self, answer: &mut HeaderMap) -> bool {
+        let is_declined = matches!(self, Self::Download | Self::Upload);
+        if is_declined {
+            answer.insert(REPLY, DECLINED);
         }
+        is_declined
     }
 }
 
@@ -60,8 +65,10 @@ impl RdmaWish {
 /// query it is none: where the host names the bucket, such keys are S3's, and each POST to a key has
 /// a query.
 pub(crate) fn control_step<B>(request: &Request<B>) -> Option<&str> {
-    let step = request.uri().path().strip_prefix(CONTROL_PREFIX);
-    step.filter(|_| *request.method() == Method::POST && request.uri().query().is_none())
+    if *request.method() != Method::POST || request.uri().query().is_some() {
+        return None;
+    }
+    request.uri().path().strip_prefix(CONTROL_PREFIX)
 }
 
 /// Answers a request of a dialect that is not served here, or a part of one: its client may go on

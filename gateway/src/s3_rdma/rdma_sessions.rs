@@ -72,7 +72,7 @@ struct SessionEntry {
 /// The order to move, which is given once.
 pub(crate) struct SessionOrder {
     transfer: TransferOrder<OutboundBody>,
-    _turn: TenantPlace,
+    turn: TenantPlace,
     /// Told once the session is over.
     told: oneshot::Sender<TransferOutcome>,
 }
@@ -250,9 +250,9 @@ impl RdmaSessions {
             order = ordered => order.map_err(|_| TransferOutcome::Unread),
             () = expiry => Err(TransferOutcome::Expired),
         };
-        let (outcome, told) = match order {
+        let (outcome, ordered) = match order {
             Err(outcome) => (outcome, None),
-            Ok(SessionOrder { transfer, _turn, mut told }) => {
+            Ok(SessionOrder { transfer, turn, mut told }) => {
                 let bytes = transfer.bytes;
                 let moving =
                     timeout(self.settings.transfer_time.0, move_body(&mut *writer, transfer));
@@ -269,12 +269,12 @@ impl RdmaSessions {
                 if outcome == TransferOutcome::Done {
                     self.metrics.written_bytes.inc_by(bytes);
                 }
-                writer.close_writer().await;
-                return (outcome, Some(told));
+                (outcome, Some((told, turn)))
             }
         };
+        // The turn is held until the writer has ended, whose memory it stands for.
         writer.close_writer().await;
-        (outcome, told)
+        (outcome, ordered.map(|(told, _turn)| told))
     }
 
     /// Takes a session to be moved, once.
@@ -319,7 +319,7 @@ impl TakenSession {
     ) -> TransferOutcome {
         let (told, outcome) = oneshot::channel();
         // A session that is over meanwhile drops the order, and with it `told`.
-        let _ = self.order.send(SessionOrder { transfer, _turn: turn, told });
+        let _ = self.order.send(SessionOrder { transfer, turn, told });
         match outcome.await {
             Ok(outcome) => outcome,
             Err(_) => {

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::gid_table::GidRow;
+use super::queue_pair_wire::DRAIN_MAX;
 use super::rail::OpenRail;
 use super::readable_source::{ReadableSource, watch_readable};
 use super::setup_runtime::{run_blocking_aside, spawn_blocking_aside};
@@ -34,10 +35,7 @@ pub const CLIENT_PIECE_BYTES: usize = 256 << 10;
 /// and 160 µs.
 pub const CLIENT_PIECES: usize = 8;
 
-/// Longest wait for the completions of a queue pair that ends. Devices need microseconds; one that
-/// is gone says nothing.
-const DRAIN_MAX: Duration = Duration::from_millis(50);
-/// Pause between two looks at them.
+/// Pause between two looks at the completions of a queue pair that ends.
 const DRAIN_PAUSE: Duration = Duration::from_micros(50);
 /// Completions that one look takes.
 const POLL_MAX: usize = 16;

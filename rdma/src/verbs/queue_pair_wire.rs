@@ -7,6 +7,8 @@ mod driving;
 mod heartbeat;
 mod sealing;
 
+pub(super) use closing::DRAIN_MAX;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use aws_smithy_runtime_api::client::identity::Identity;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
+use tokio::task::AbortHandle;
 
 /// How long before their end credentials are renewed. A request signed with them is still checked
 /// in time.
@@ -33,7 +34,7 @@ pub(super) enum NoCredentials {
     #[error("the store's credentials did not come within {} s", PROVIDER_WAIT_MAX.as_secs())]
     Late,
     #[error("the provider of the store's credentials gave none that are valid")]
-    Ended,
+    NoneValid,
 }
 
 /// One store's credentials. Clones share them.
@@ -46,21 +47,23 @@ pub(super) struct CurrentCredentials {
 struct SharedCredentials {
     provider: SharedCredentialsProvider,
     state: Mutex<CredentialsState>,
-    clock: fn(&CredentialsState) -> SystemTime,
+    clock: fn() -> SystemTime,
 }
 
 #[derive(Debug, Default)]
 struct CredentialsState {
     held: Option<HeldCredentials>,
-    /// The renewal under way, for all who have nothing to sign with meanwhile.
+    /// The last renewal, for all who have nothing to sign with while it is under way.
     renewal: Option<Renewal>,
-    /// When the last one ended, and its error.
+    /// When one ended last, and its error.
     renewed: Option<(SystemTime, Option<NoCredentials>)>,
-    #[cfg(test)]
-    test_time: Option<SystemTime>,
 }
 
-type Renewal = Shared<BoxFuture<'static, Result<Identity, NoCredentials>>>;
+#[derive(Debug, Clone)]
+struct Renewal {
+    task: AbortHandle,
+    result: Shared<BoxFuture<'static, Result<Identity, NoCredentials>>>,
+}
 
 #[derive(Debug)]
 struct HeldCredentials {
@@ -86,8 +89,11 @@ impl HeldCredentials {
 
 impl CurrentCredentials {
     pub(super) fn new(provider: SharedCredentialsProvider) -> Self {
+        Self::with_clock(provider, SystemTime::now)
+    }
+
+    fn with_clock(provider: SharedCredentialsProvider, clock: fn() -> SystemTime) -> Self {
         let state = Mutex::default();
-        let clock = |_: &CredentialsState| SystemTime::now();
         Self { shared: Arc::new(SharedCredentials { provider, state, clock }) }
     }
 
@@ -96,52 +102,50 @@ impl CurrentCredentials {
     pub(super) async fn current(&self) -> Result<Identity, NoCredentials> {
         let renewal = {
             let mut state = self.shared.state.lock();
-            let now = (self.shared.clock)(&state);
+            let now = (self.shared.clock)();
             let valid = state.held.as_ref().filter(|held| held.is_valid(now));
             let is_fresh = valid.is_some_and(|held| now < held.renew_at);
             let valid = valid.map(|held| held.identity.clone());
-            match (valid, state.awaits_renewal(now)) {
-                (Some(identity), _) if is_fresh => return Ok(identity),
-                (valid, Ok(())) => {
-                    let renewal = self.begin_renewal();
-                    state.renewal = Some(renewal.clone());
-                    if let Some(identity) = valid {
-                        return Ok(identity);
-                    }
-                    renewal
-                }
-                (Some(identity), Err(_)) => return Ok(identity),
-                (None, Err(RenewalHold::UnderWay(renewal))) => renewal,
-                (None, Err(RenewalHold::Failed(error))) => return Err(error),
+            let hold = state.renewal_hold(now);
+            if hold.is_none() && !is_fresh {
+                state.renewal = Some(self.begin_renewal());
+            }
+            match (valid, hold) {
+                (Some(identity), _) => return Ok(identity),
+                (None, Some(RenewalHold::Failed(error))) => return Err(error),
+                (None, _) => state.renewal.clone(),
             }
         };
-        renewal.await
+        match renewal {
+            Some(renewal) => renewal.result.await,
+            None => Err(NoCredentials::NoneValid),
+        }
     }
 
     fn begin_renewal(&self) -> Renewal {
         let shared = self.shared.clone();
-        let task = tokio::spawn(async move { shared.renew().await });
-        async move { task.await.unwrap_or(Err(NoCredentials::Ended)) }.boxed().shared()
+        let renewing = tokio::spawn(async move { shared.renew().await });
+        let task = renewing.abort_handle();
+        let result = async { renewing.await.unwrap_or(Err(NoCredentials::NoneValid)) };
+        Renewal { task, result: result.boxed().shared() }
     }
 }
 
 /// Why no renewal begins now.
 enum RenewalHold {
-    UnderWay(Renewal),
+    UnderWay,
     Failed(NoCredentials),
 }
 
 impl CredentialsState {
-    fn awaits_renewal(&self, now: SystemTime) -> Result<(), RenewalHold> {
-        if let Some(renewal) = &self.renewal {
-            return Err(RenewalHold::UnderWay(renewal.clone()));
+    fn renewal_hold(&self, now: SystemTime) -> Option<RenewalHold> {
+        // A task that has panicked is finished, too.
+        if self.renewal.as_ref().is_some_and(|renewal| !renewal.task.is_finished()) {
+            return Some(RenewalHold::UnderWay);
         }
-        match &self.renewed {
-            Some((at, error)) if now < *at + RENEWAL_PAUSE => {
-                Err(RenewalHold::Failed(error.clone().unwrap_or(NoCredentials::Ended)))
-            }
-            _ => Ok(()),
-        }
+        let (at, error) = self.renewed.as_ref()?;
+        let error = error.clone().unwrap_or(NoCredentials::NoneValid);
+        (now < *at + RENEWAL_PAUSE).then_some(RenewalHold::Failed(error))
     }
 }
 
@@ -155,8 +159,7 @@ impl SharedCredentials {
             Err(_) => Err(NoCredentials::Late),
         };
         let mut state = self.state.lock();
-        let now = (self.clock)(&state);
-        state.renewal = None;
+        let now = (self.clock)();
         state.renewed = Some((now, renewed.as_ref().err().cloned()));
         let held = HeldCredentials::new(renewed?, now);
         let identity = held.identity.clone();
@@ -182,6 +185,7 @@ impl ProvideCredentials for CurrentCredentials {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::cell::Cell;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     /// Gives out numbered keys, each for an hour from the first time on.
@@ -211,25 +215,27 @@ mod tests {
         }
     }
 
-    fn test_clock(state: &CredentialsState) -> SystemTime {
-        state.test_time.unwrap()
+    thread_local! {
+        static TEST_TIME: Cell<Option<SystemTime>> = const { Cell::new(None) };
+    }
+
+    fn test_clock() -> SystemTime {
+        TEST_TIME.get().unwrap()
     }
 
     fn numbered(has_end: bool) -> (Numbered, CurrentCredentials, SystemTime) {
         let begin = SystemTime::now();
         let (given, fails) = (Arc::default(), Arc::default());
         let provider = Numbered { given, begin, fails, has_end };
-        let (state, clock) = (Mutex::default(), test_clock as fn(&CredentialsState) -> SystemTime);
         let shared = SharedCredentialsProvider::new(provider.clone());
-        let shared = Arc::new(SharedCredentials { provider: shared, state, clock });
-        (provider, CurrentCredentials { shared }, begin)
+        (provider, CurrentCredentials::with_clock(shared, test_clock), begin)
     }
 
     async fn at_time(
         current: &CurrentCredentials,
         at: SystemTime,
     ) -> Result<String, NoCredentials> {
-        current.shared.state.lock().test_time = Some(at);
+        TEST_TIME.set(Some(at));
         let identity = current.current().await?;
         Ok(identity.data::<Credentials>().unwrap().access_key_id().to_owned())
     }
@@ -290,13 +296,34 @@ mod tests {
     #[tokio::test]
     async fn a_renewal_outlives_who_began_it() {
         let (provider, current, begin) = numbered(true);
-        current.shared.state.lock().test_time = Some(begin);
+        TEST_TIME.set(Some(begin));
         let mut impatient = Box::pin(current.current());
         assert!((&mut impatient).now_or_never().is_none());
         drop(impatient);
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(provider.given.load(Ordering::SeqCst), 1);
         assert_eq!(key_at(&current, begin).await, "KEY1");
+    }
+
+    #[tokio::test]
+    async fn a_provider_that_panics_is_asked_again() {
+        #[derive(Debug)]
+        struct Panicking(AtomicU64);
+        impl ProvideCredentials for Panicking {
+            fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+            where
+                Self: 'a,
+            {
+                future::ProvideCredentials::new(async {
+                    assert!(self.0.fetch_add(1, Ordering::SeqCst) > 0, "the first time");
+                    Ok(Credentials::new("KEY", "secret", None, None, "test"))
+                })
+            }
+        }
+        let provider = SharedCredentialsProvider::new(Panicking(0.into()));
+        let current = CurrentCredentials::new(provider);
+        assert!(current.current().await.is_err());
+        assert!(current.current().await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

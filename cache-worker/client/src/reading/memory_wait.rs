@@ -57,28 +57,37 @@ impl MemoryWait {
         cx: &mut Context<'_>,
         shortage: &MemoryShortage,
     ) -> Poll<MemoryVerdict> {
-        if self.timer.is_none() {
-            let began = self.began;
-            let waited = began.map_or(Duration::ZERO, |began| began.elapsed());
-            if began.is_none() && shortage.is_lasting() {
-                return Poll::Ready(MemoryVerdict::GiveUp);
+        let timer = match &mut self.timer {
+            Some(timer) => timer,
+            None => {
+                let Some(pause) = self.next_pause(shortage) else {
+                    return Poll::Ready(MemoryVerdict::GiveUp);
+                };
+                self.timer.insert(Box::pin(sleep(pause)))
             }
-            if waited >= shortage.wait_max {
-                *shortage.given_up.lock() = Some(Instant::now());
-                return Poll::Ready(MemoryVerdict::GiveUp);
-            }
-            if began.is_none() {
-                shortage.waits.inc();
-                self.began = Some(Instant::now());
-            }
-            self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
-            self.timer = Some(Box::pin(sleep(self.pause.min(shortage.wait_max - waited))));
-        }
-        if let Some(timer) = &mut self.timer {
-            ready!(timer.as_mut().poll(cx));
-        }
+        };
+        ready!(timer.as_mut().poll(cx));
         self.timer = None;
         Poll::Ready(MemoryVerdict::LookAgain)
+    }
+
+    /// Returns how long to wait before the next look. `None`: no longer.
+    fn next_pause(&mut self, shortage: &MemoryShortage) -> Option<Duration> {
+        let began = match self.began {
+            Some(began) => began,
+            None if shortage.is_lasting() || shortage.wait_max.is_zero() => return None,
+            None => {
+                shortage.waits.inc();
+                *self.began.insert(Instant::now())
+            }
+        };
+        let left = shortage.wait_max.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            *shortage.given_up.lock() = Some(Instant::now());
+            return None;
+        }
+        self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        Some(self.pause.min(left))
     }
 
     /// Waits for [`MemoryWait::poll_pause`].

@@ -274,12 +274,27 @@ async fn a_short_answer_is_continued() {
     assert_eq!(a.asked().len(), 3);
 }
 
+/// A tier whose memory somebody else has all of.
+fn tier_without_memory(worker: &TestWorker) -> (Arc<CacheTierClient>, impl Sized + use<>) {
+    let arena = arena(4 << 20);
+    let held: Vec<_> = std::iter::from_fn(|| arena.allocate_cell(PAGE as usize)).collect();
+    (tier_in(&[worker], arena), held)
+}
+
+/// The bytes of a read to which memory is given back while it waits.
+async fn drain_while_memory_returns(read: &mut SpanRead, held: impl Sized) -> Vec<u8> {
+    let give_back = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(held);
+    };
+    let (drained, ()) = tokio::join!(drain(read), give_back);
+    drained.0
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_memory_nobody_is_asked() {
     let a = TestWorker::new("a", honest());
-    let arena = arena(4 << 20);
-    let held: Vec<_> = std::iter::from_fn(|| arena.allocate_cell(PAGE as usize)).collect();
-    let tier = tier_in(&[&a], arena);
+    let (tier, held) = tier_without_memory(&a);
     let mut first = read(&tier, "a", 0);
     assert!(!first.start());
     let began = Instant::now();
@@ -299,9 +314,7 @@ async fn without_memory_nobody_is_asked() {
 #[tokio::test(start_paused = true)]
 async fn a_lasting_shortage_costs_one_wait_for_all() {
     let a = TestWorker::new("a", honest());
-    let arena = arena(4 << 20);
-    let held: Vec<_> = std::iter::from_fn(|| arena.allocate_cell(PAGE as usize)).collect();
-    let tier = tier_in(&[&a], arena);
+    let (tier, held) = tier_without_memory(&a);
     let began = Instant::now();
     for _ in 0..50 {
         let mut starved = read(&tier, "a", 0);
@@ -312,28 +325,16 @@ async fn a_lasting_shortage_costs_one_wait_for_all() {
     // Later, one tries again for all.
     tokio::time::sleep(wait_max).await;
     let mut waiting = read(&tier, "a", 0);
-    let give_back = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        drop(held);
-    };
-    let (read, ()) = tokio::join!(drain(&mut waiting), give_back);
-    assert!(read.0 == content(0, END));
+    assert!(drain_while_memory_returns(&mut waiting, held).await == content(0, END));
     assert_eq!(tier.asker.metrics.memory_waits.get(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn memory_that_comes_back_in_time_spares_the_store() {
     let a = TestWorker::new("a", honest());
-    let arena = arena(4 << 20);
-    let held: Vec<_> = std::iter::from_fn(|| arena.allocate_cell(PAGE as usize)).collect();
-    let tier = tier_in(&[&a], arena);
+    let (tier, held) = tier_without_memory(&a);
     let mut waiting = read(&tier, "a", 0);
-    let give_back = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        drop(held);
-    };
-    let (read, ()) = tokio::join!(drain(&mut waiting), give_back);
-    assert!(read.0 == content(0, END));
+    assert!(drain_while_memory_returns(&mut waiting, held).await == content(0, END));
     assert_eq!((a.asked().len(), tier.asker.metrics.memory_waits.get()), (1, 1));
 }
 

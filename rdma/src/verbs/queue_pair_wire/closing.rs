@@ -20,7 +20,7 @@ use crate::memory_span::MemoryHold;
 
 /// Longest wait for the completions of a queue pair that ends. Devices need microseconds; one that
 /// is gone says nothing.
-const DRAIN_MAX: Duration = Duration::from_millis(50);
+pub(in crate::verbs) const DRAIN_MAX: Duration = Duration::from_millis(50);
 
 /// Wait for the buffer of a message that was half here, behind the beacon.
 const LINGER: Duration = Duration::from_millis(5);
