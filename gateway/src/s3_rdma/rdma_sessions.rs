@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_rdma::client_memory::{
-    ClientMemoryError, ClientMemoryRail, ClientMemoryWriter, PortGid, WriterEnd,
+    ClientMemoryError, ClientMemoryRail, ClientConnection, PortGid, OwnEnd,
 };
 
 use super::hipobj_question::{PrepareQuestion, RdmaSessionId};
@@ -172,11 +172,11 @@ impl RdmaSessions {
         owner: String,
         tenant: &Arc<Tenant>,
         transfer: PreparedTransfer,
-    ) -> Result<(RdmaSessionId, WriterEnd), PrepareRefusal> {
+    ) -> Result<(RdmaSessionId, OwnEnd), PrepareRefusal> {
         let place = self.sessions.try_take_place(tenant, 1, Instant::now());
         let place = place.ok_or(PrepareRefusal::NoRoom)?;
         let writer = self.make_writer(transfer.question.gid).await?;
-        let (id, end) = (RdmaSessionId(rand::random()), writer.writer_end());
+        let (id, end) = (RdmaSessionId(rand::random()), writer.own_end());
         let (order, ordered) = oneshot::channel();
         let (cancel, over) = (self.stop.child_token(), CancellationToken::new());
         let taken = CancellationToken::new();
@@ -210,13 +210,13 @@ impl RdmaSessions {
     async fn make_writer(
         &self,
         gid: PortGid,
-    ) -> Result<Box<dyn ClientMemoryWriter>, PrepareRefusal> {
+    ) -> Result<Box<dyn ClientConnection>, PrepareRefusal> {
         let rails = self.rails.get().into_iter().flatten();
         let mut suited: Vec<_> =
             rails.filter_map(|rail| Some((rail.suits_client(gid)?, rail))).collect();
         suited.sort_by_key(|(suits, _)| std::cmp::Reverse(*suits));
         for (_, rail) in suited {
-            match rail.prepare_writer(gid).await {
+            match rail.prepare_connection(gid).await {
                 Ok(writer) => return Ok(writer),
                 Err(ClientMemoryError::NoRail) => {}
                 Err(ClientMemoryError::NoMemory) => return Err(PrepareRefusal::NoRoom),
@@ -232,7 +232,7 @@ impl RdmaSessions {
     /// Lives a session through. Returns behind the end of its writer.
     async fn run_session(
         &self,
-        mut writer: Box<dyn ClientMemoryWriter>,
+        mut writer: Box<dyn ClientConnection>,
         awaited: AwaitedOrder,
     ) -> (TransferOutcome, Option<oneshot::Sender<TransferOutcome>>) {
         let AwaitedOrder { ordered, taken, cancel } = awaited;
@@ -273,7 +273,7 @@ impl RdmaSessions {
             }
         };
         // The turn is held until the writer has ended, whose memory it stands for.
-        writer.close_writer().await;
+        writer.close_connection().await;
         (outcome, ordered.map(|(told, _turn)| told))
     }
 

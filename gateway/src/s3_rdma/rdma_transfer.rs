@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt as _;
-use verbs3_rdma::client_memory::{ClientEnd, ClientMemoryError, ClientMemoryWriter, ClientPlace};
+use verbs3_rdma::client_memory::{ClientEnd, ClientMemoryError, ClientConnection, ClientPlace};
 
 use super::s3_rdma_metrics::TransferOutcome;
 
@@ -22,7 +22,7 @@ pub(crate) struct TransferOrder<B> {
 /// Moves the body. Pieces of it may be in the client's memory where this fails, and none comes
 /// behind the writer's end.
 pub(crate) async fn move_body<B: Body<Data = Bytes> + Unpin>(
-    writer: &mut dyn ClientMemoryWriter,
+    writer: &mut dyn ClientConnection,
     order: TransferOrder<B>,
 ) -> Result<(), TransferOutcome> {
     let TransferOrder { client, place, cookie, bytes, mut body } = order;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use verbs3_rdma::client_memory::{
-    ClientEnd, ClientMemoryError, ClientMemoryRail, ClientMemoryWriter, ClientPlace, PortGid,
-    WriterEnd,
+    ClientEnd, ClientMemoryError, ClientMemoryRail, ClientConnection, ClientPlace, PortGid,
+    OwnEnd,
 };
 
 /// Where the clients' memory begins, for them and their devices.
@@ -41,12 +41,12 @@ impl TestRail {
         Arc::new(Self { memory: Mutex::new(vec![0; bytes]), ..Self::default() })
     }
 
-    pub fn open_writers(&self) -> usize {
+    pub fn open_connections(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
 }
 
-struct TestWriter {
+struct TestConnection {
     rail: Arc<TestRail>,
     pair_number: u32,
 }
@@ -60,23 +60,23 @@ impl ClientMemoryRail for SharedRail {
         (!self.0.is_down.load(Ordering::SeqCst)).then_some(0)
     }
 
-    async fn prepare_writer(
+    async fn prepare_connection(
         &self,
         _: PortGid,
-    ) -> Result<Box<dyn ClientMemoryWriter>, ClientMemoryError> {
+    ) -> Result<Box<dyn ClientConnection>, ClientMemoryError> {
         if self.0.is_other.load(Ordering::SeqCst) {
             return Err(ClientMemoryError::NoRail);
         }
         let pair_number = self.0.open.fetch_add(1, Ordering::SeqCst) as u32 + 0x11;
-        Ok(Box::new(TestWriter { rail: self.0.clone(), pair_number }))
+        Ok(Box::new(TestConnection { rail: self.0.clone(), pair_number }))
     }
 }
 
 #[async_trait]
-impl ClientMemoryWriter for TestWriter {
-    fn writer_end(&self) -> WriterEnd {
+impl ClientConnection for TestConnection {
+    fn own_end(&self) -> OwnEnd {
         let gid = PortGid::from(std::net::IpAddr::from([10, 77, 0, 2]));
-        WriterEnd { pair_number: self.pair_number, gid, first_packet: 0x00_0abc, port: 1 }
+        OwnEnd { pair_number: self.pair_number, gid, first_packet: 0x00_0abc, port: 1 }
     }
 
     async fn connect_client(&mut self, client: ClientEnd) -> Result<(), ClientMemoryError> {
@@ -112,7 +112,7 @@ impl ClientMemoryWriter for TestWriter {
         }
     }
 
-    async fn close_writer(self: Box<Self>) {
+    async fn close_connection(self: Box<Self>) {
         let closing_ms = self.rail.closing_ms.load(Ordering::SeqCst) as u64;
         tokio::time::sleep(Duration::from_millis(closing_ms)).await;
         self.rail.open.fetch_sub(1, Ordering::SeqCst);

@@ -53,7 +53,7 @@ impl TransferFixture {
     }
 
     async fn until_over(&self) {
-        until(|| self.rail.open_writers() == 0).await;
+        until(|| self.rail.open_connections() == 0).await;
     }
 
     fn ended(&self, outcome: &str) -> f64 {
@@ -120,7 +120,7 @@ async fn client_gets_the_bytes_that_it_asked_for() {
         let reply = if bytes == 300_000 { "200" } else { "206" };
         assert_eq!(done.headers["x-amz-rdma-reply"], reply);
         assert!(done.headers["x-amz-rdma-etag"].starts_with('"'));
-        assert_eq!(transfers.rail.open_writers(), 0, "it is closed before its client is told");
+        assert_eq!(transfers.rail.open_connections(), 0, "it is closed before its client is told");
         let memory = transfers.rail.memory.lock();
         let range = offset as usize..(offset + bytes) as usize;
         assert!(memory[..bytes as usize] == all[range], "{offset} {bytes}");
@@ -219,7 +219,7 @@ async fn what_can_not_be_prepared_is_said_exactly() {
     transfers.rail.is_down.store(true, Ordering::SeqCst);
     let answer = transfers.step(prepare("/data/k", 0, 1)).await;
     assert_eq!(answer.headers["x-amz-rdma-protocol-status"], "unsupported");
-    assert_eq!((transfers.sessions(), transfers.rail.open_writers()), (0.0, 0));
+    assert_eq!((transfers.sessions(), transfers.rail.open_connections()), (0.0, 0));
 }
 
 #[tokio::test]
@@ -242,7 +242,7 @@ async fn object_that_changed_is_not_moved() {
     let session = transfers.session("/data/k", 0, 10).await;
     assert_eq!(transfers.gateway.put("/data/k", &[1; 300_000]).await.status, 200);
     assert_eq!(transfers.step(ready(&session)).await.status, 412);
-    assert_eq!(transfers.rail.open_writers(), 0);
+    assert_eq!(transfers.rail.open_connections(), 0);
     assert!(transfers.rail.memory.lock().iter().all(|&byte| byte == 0));
     assert_eq!(transfers.ended("unread"), 1.0);
 }
@@ -255,14 +255,14 @@ async fn cancel_is_answered_once_nothing_is_written_any_more() {
     let session = transfers.session("/data/k", 0, 300_000).await;
     let moving = async {
         let answer = transfers.step(ready(&session)).await;
-        assert_eq!((answer.status, transfers.rail.open_writers()), (409, 0));
+        assert_eq!((answer.status, transfers.rail.open_connections()), (409, 0));
     };
     let cancelling = async {
         until(|| !transfers.rail.connected.lock().is_empty()).await;
         let began = Instant::now();
         assert_eq!(transfers.step(cancel(&session)).await.status, 204);
         assert!(began.elapsed() >= Duration::from_millis(300), "it waits for the end");
-        assert_eq!(transfers.rail.open_writers(), 0);
+        assert_eq!(transfers.rail.open_connections(), 0);
     };
     tokio::join!(moving, cancelling);
     transfers.rail.holds_up.store(false, Ordering::SeqCst);
@@ -301,7 +301,7 @@ async fn session_that_nobody_uses_or_ends_in_time_is_over() {
     let slow = transfers.session("/data/k", 0, 10).await;
     assert_eq!(transfers.step(ready(&slow)).await.status, 408);
     assert_eq!((transfers.ended("expired"), transfers.ended("late")), (1.0, 1.0));
-    assert_eq!(transfers.rail.open_writers(), 0);
+    assert_eq!(transfers.rail.open_connections(), 0);
 }
 
 #[tokio::test]
@@ -313,7 +313,7 @@ async fn client_that_lies_harms_its_own_transfer_only() {
     );
     transfers.rail.refuses.store(true, Ordering::SeqCst);
     assert_eq!(transfers.step(ready(&liar)).await.status, 500);
-    assert_eq!(transfers.rail.open_writers(), 1, "that of the other");
+    assert_eq!(transfers.rail.open_connections(), 1, "that of the other");
     transfers.rail.refuses.store(false, Ordering::SeqCst);
     assert_eq!(transfers.step(ready(&honest)).await.status, 200);
     assert!(transfers.rail.memory.lock()[..300_000] == content(300_000));
@@ -360,7 +360,7 @@ async fn rail_that_goes_and_a_gateway_that_ends_leave_no_writer() {
     transfers.rail.is_down.store(false, Ordering::SeqCst);
     transfers.session("/data/k", 0, 10).await;
     transfers.gateway.gateway.shutdown(Duration::from_secs(20)).await;
-    assert_eq!(transfers.rail.open_writers(), 0);
+    assert_eq!(transfers.rail.open_connections(), 0);
     assert_eq!((transfers.ended("rail_lost"), transfers.ended("cancelled")), (1.0, 1.0));
 }
 

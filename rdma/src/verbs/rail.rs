@@ -51,6 +51,9 @@ pub(super) enum ArenaPurpose {
     Blocks,
     /// Landings: peers write to them.
     Landings,
+    /// Pieces of clients' payloads: this host's NIC reads them, and writes into them what it has
+    /// read. They are open to nobody.
+    ClientPieces,
 }
 
 /// A rail that is open: a device, at one of its addresses.
@@ -114,6 +117,7 @@ impl RailDevice {
         };
         let access = match usage {
             ArenaPurpose::Blocks => RegionAccess::Source,
+            ArenaPurpose::ClientPieces => RegionAccess::Receive,
             ArenaPurpose::Landings if windows.is_some() => RegionAccess::Windows,
             ArenaPurpose::Landings => RegionAccess::RemoteWrite,
         };

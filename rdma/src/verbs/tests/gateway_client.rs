@@ -11,7 +11,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
 use super::client_memory::{COOKIE, Client, FIRST_PACKET};
-use crate::client_memory::{PortGid, WriterEnd};
+use crate::client_memory::{OwnEnd, PortGid};
 
 const STEP: &str = "set by the step s3_over_rdma of tests/testbed/vm-steps.sh";
 const MARGIN: usize = 64;
@@ -131,7 +131,7 @@ impl PreparedSession {
         let gid = PortGid(reply[5..21].try_into().unwrap());
         let (pair_number, first_packet) = (prepared.number("qpn"), prepared.number("psn"));
         assert_eq!(reply[1..5], pair_number.to_le_bytes());
-        client.connect_to(WriterEnd { pair_number, gid, first_packet, port: 1 });
+        client.connect_to(OwnEnd { pair_number, gid, first_packet, port: 1 });
         Self { client, session: prepared.field("session").to_owned() }
     }
 

@@ -1,5 +1,5 @@
-//! Writes into memory of one client, for one transfer: what is on its way, who keeps the memory
-//! that it goes out of, and the end of the queue pair.
+//! Writes into memory of one client, or reads out of it, for one transfer: what is on its way, who
+//! keeps the memory that it goes through, and the end of the queue pair.
 //!
 //! Chooses no rail, and does not know what the bytes are.
 
@@ -23,15 +23,15 @@ use super::sys::{
     BEACON, CompletionQueue, GatherElement, NotifyEvent, NumberedEnds, NumberedQueuePair,
     PacketNumber, SGES_MAX, WorkCompletion, WorkOperation, WorkRequest,
 };
-use crate::arena::Arena;
+use crate::arena::{Arena, CellReader, CellWriter};
 use crate::client_memory::{
-    ClientEnd, ClientMemoryError, ClientMemoryWriter, ClientPlace, PortGid, WriterEnd,
+    ClientConnection, ClientEnd, ClientMemoryError, ClientPlace, OwnEnd, PortGid,
 };
 use crate::metrics::{GaugeGuard, rail_metrics};
 
-/// Longest write, and its cell in the arena: that of an arena's usual page.
+/// Longest write or read, and its cell in the arena: that of an arena's usual page.
 pub const CLIENT_PIECE_BYTES: usize = 256 << 10;
-/// Writes of one client on their way at once. With the length above: 2 MiB, the product of 100 Gb/s
+/// Writes of one client on their way at once; of reads, those that wait to be taken count, too. With the length above: 2 MiB, the product of 100 Gb/s
 /// and 160 µs.
 pub const CLIENT_PIECES: usize = 8;
 
@@ -40,23 +40,26 @@ const DRAIN_PAUSE: Duration = Duration::from_micros(50);
 /// Completions that one look takes.
 const POLL_MAX: usize = 16;
 
-/// What a rail gives to a writer.
-pub(super) struct WriterRail {
+/// What a rail gives to a connection.
+pub(super) struct ConnectionRail {
     pub(super) open: Arc<OpenRail>,
     pub(super) lost: CancellationToken,
     pub(super) row: GidRow,
     /// In bytes.
     pub(super) path_mtu: u16,
+    /// READs that the device has on their way at once, for one queue pair.
+    pub(super) reads_max: u8,
     pub(super) completions: Arc<CompletionQueue>,
     pub(super) pair: NumberedQueuePair,
     pub(super) first_packet: u32,
 }
 
-/// A writer over one queue pair.
-pub(super) struct VerbsClientWriter {
-    end: WriterEnd,
+/// A connection over one queue pair.
+pub(super) struct VerbsClientConnection {
+    end: OwnEnd,
     gid_index: u8,
     path_mtu: u16,
+    reads_max: u8,
     arena: Arena,
     completions: AsyncFd<ReadableSource<CompletionQueue>>,
     /// `None` once its end has begun.
@@ -65,6 +68,10 @@ pub(super) struct VerbsClientWriter {
     tasks: TaskTracker,
     /// Id of the last request.
     made: u64,
+    /// Reads that are complete, in the order of their posts, and not taken yet.
+    arrived: VecDeque<ReadPiece>,
+    /// A request has failed: nothing is moved any more.
+    has_failed: bool,
     _counted: GaugeGuard,
 }
 
@@ -72,15 +79,55 @@ pub(super) struct VerbsClientWriter {
 struct EndingPair {
     pair: NumberedQueuePair,
     completions: Arc<CompletionQueue>,
-    /// Requests that are not known to be complete, and the memory that they read.
-    posted: VecDeque<(u64, Bytes)>,
+    /// Requests that are not known to be complete, in their order.
+    posted: VecDeque<PostedRequest>,
     rail: Arc<OpenRail>,
 }
 
-impl VerbsClientWriter {
-    pub(super) fn new(made: WriterRail, arena: Arena, tasks: TaskTracker) -> io::Result<Self> {
-        let WriterRail { open, lost, row, path_mtu, completions, pair, first_packet } = made;
-        let end = WriterEnd {
+/// A request that the device has.
+struct PostedRequest {
+    id: u64,
+    memory: PostedMemory,
+}
+
+/// The memory that the device has until the request is complete.
+enum PostedMemory {
+    /// It reads this.
+    Source { _piece: Bytes },
+    /// It writes into this.
+    Target(ReadPiece),
+}
+
+/// A cell for the bytes of one read. Nobody sees them before the read is complete.
+struct ReadPiece {
+    writer: CellWriter,
+    reader: CellReader,
+    bytes: usize,
+}
+
+impl ReadPiece {
+    /// Returns a copy of the bytes of a read that is complete. A copy: whoever has them may keep them
+    /// for longer than the transfer, and its cells are another's then.
+    fn into_bytes(mut self) -> Option<Bytes> {
+        self.writer.publish_bytes(self.bytes);
+        let read = self.reader.pinned_bytes(0..self.bytes)?;
+        Some(Bytes::copy_from_slice(&read))
+    }
+}
+
+impl VerbsClientConnection {
+    pub(super) fn new(made: ConnectionRail, arena: Arena, tasks: TaskTracker) -> io::Result<Self> {
+        let ConnectionRail {
+            open,
+            lost,
+            row,
+            path_mtu,
+            reads_max,
+            completions,
+            pair,
+            first_packet,
+        } = made;
+        let end = OwnEnd {
             pair_number: pair.pair_number(),
             gid: row.gid,
             first_packet,
@@ -91,19 +138,22 @@ impl VerbsClientWriter {
             end,
             gid_index: row.index,
             path_mtu,
+            reads_max,
             arena,
             completions: watch_readable(completions.clone())?,
             pair: Some(EndingPair { pair, completions, posted: VecDeque::new(), rail: open }),
             lost,
             tasks,
             made: 0,
+            arrived: VecDeque::new(),
+            has_failed: false,
             _counted: counted,
         })
     }
 
     fn live_pair(&mut self) -> Result<&mut EndingPair, ClientMemoryError> {
         let ended = || ClientMemoryError::Device(io::ErrorKind::NotConnected.into());
-        self.pair.as_mut().ok_or_else(ended)
+        self.pair.as_mut().filter(|_| !self.has_failed).ok_or_else(ended)
     }
 
     /// Copies `bytes`, at most [`CLIENT_PIECE_BYTES`], and posts their write.
@@ -119,30 +169,55 @@ impl VerbsClientWriter {
         writer.spare_bytes()[..bytes.len()].copy_from_slice(bytes);
         writer.publish_bytes(bytes.len());
         let piece = reader.pinned_bytes(0..bytes.len()).ok_or(ClientMemoryError::NoMemory)?;
+        let op = match immediate {
+            None => WorkOperation::Write { address: place.address, key: place.key },
+            Some(value) => {
+                let ClientPlace { address, key } = place;
+                WorkOperation::WriteWithImmediate { address, key, value }
+            }
+        };
+        let (address, length) = (piece.as_ptr().addr(), piece.len());
+        self.post_operation(op, address, length, PostedMemory::Source { _piece: piece })
+    }
+
+    /// Posts a request whose local side is `length` bytes at `address`, in `memory`.
+    fn post_operation(
+        &mut self,
+        op: WorkOperation,
+        address: usize,
+        length: usize,
+        memory: PostedMemory,
+    ) -> Result<(), ClientMemoryError> {
         self.made += 1;
         let id = self.made;
         let live = self.live_pair()?;
-        let (address, length) = (piece.as_ptr().addr(), piece.len());
         let region = live.rail.device.regions.region_of(address, length);
         let lkey = region.ok_or(ClientMemoryError::NoMemory)?.lkey;
         let mut sges = [GatherElement { address: 0, bytes: 0, lkey: 0 }; SGES_MAX];
         sges[0] = GatherElement { address: address as u64, bytes: length as u32, lkey };
-        let ClientPlace { address, key } = place;
-        let op = match immediate {
-            None => WorkOperation::Write { address, key },
-            Some(value) => WorkOperation::WriteWithImmediate { address, key, value },
-        };
         let work = WorkRequest { id, op, sges, sges_used: 1, signalled: true, inline: false };
         // First, so that a request that is half posted keeps its memory.
-        live.posted.push_back((id, piece));
-        // SAFETY: the piece is published, so nobody changes it. `posted` keeps it until its
+        live.posted.push_back(PostedRequest { id, memory });
+        // SAFETY: a source is published, so nobody changes it; a target is a cell's spare range, and
+        // nobody but `into_bytes` asks for it, behind the completion. `posted` keeps it until its
         // completion, or until `end_pair` has destroyed the queue pair; where that fails, for ever.
-        unsafe { live.pair.post_write(work) }.map_err(ClientMemoryError::Device)
+        unsafe { live.pair.post_request(work) }.map_err(ClientMemoryError::Device)
     }
 
     /// Takes completions. Returns whether there was one.
     fn take_completions(&mut self) -> Result<bool, ClientMemoryError> {
-        let live = self.live_pair()?;
+        let taken = self.take_polled();
+        if taken.is_err() {
+            // What came before the failure is a part of nothing.
+            self.arrived.clear();
+            self.has_failed = true;
+        }
+        taken
+    }
+
+    fn take_polled(&mut self) -> Result<bool, ClientMemoryError> {
+        let ended = || ClientMemoryError::Device(io::ErrorKind::NotConnected.into());
+        let live = self.pair.as_mut().ok_or_else(ended)?;
         let mut polled = [WorkCompletion::NONE; POLL_MAX];
         let count = live.completions.poll(&mut polled).map_err(ClientMemoryError::Device)?;
         for completion in &polled[..count] {
@@ -152,8 +227,15 @@ impl VerbsClientWriter {
                 let cause = io::Error::other(WorkCompletion::describe_status(status));
                 return Err(ClientMemoryError::Refused(cause));
             }
-            while live.posted.front().is_some_and(|(id, _)| *id <= completion.id) {
-                live.posted.pop_front();
+            // Each request has a completion of its own, and they come in order.
+            let done = live.posted.pop_front().filter(|done| done.id == completion.id);
+            match done.map(|done| done.memory) {
+                Some(PostedMemory::Source { .. }) => {}
+                Some(PostedMemory::Target(piece)) => self.arrived.push_back(piece),
+                None => {
+                    let cause = io::Error::other("a completion is out of its turn");
+                    return Err(ClientMemoryError::Device(cause));
+                }
             }
         }
         Ok(count > 0)
@@ -162,31 +244,38 @@ impl VerbsClientWriter {
     /// Waits until fewer than `posted_max` requests are on their way.
     async fn await_room(&mut self, posted_max: usize) -> Result<(), ClientMemoryError> {
         while self.live_pair()?.posted.len() >= posted_max {
+            self.await_completion().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a completion, and takes it.
+    async fn await_completion(&mut self) -> Result<(), ClientMemoryError> {
+        loop {
             if self.take_completions()? {
-                continue;
+                return Ok(());
             }
             let queue = self.completions.get_ref().0.clone();
             queue.arm_notify(NotifyEvent::Completion).map_err(ClientMemoryError::Device)?;
             // What came before it was armed makes no event.
             if self.take_completions()? {
-                continue;
+                return Ok(());
             }
             let mut ready = self.completions.readable().await.map_err(ClientMemoryError::Device)?;
             while queue.take_event() {}
             ready.clear_ready();
         }
-        Ok(())
     }
 }
 
 #[async_trait]
-impl ClientMemoryWriter for VerbsClientWriter {
-    fn writer_end(&self) -> WriterEnd {
+impl ClientConnection for VerbsClientConnection {
+    fn own_end(&self) -> OwnEnd {
         self.end
     }
 
     async fn connect_client(&mut self, client: ClientEnd) -> Result<(), ClientMemoryError> {
-        let ClientEnd { pair_number, gid: PortGid(peer_gid), first_packet } = client;
+        let ClientEnd { pair_number, gid: PortGid(peer_gid), first_packet, reads_max } = client;
         let ends = NumberedEnds {
             gid_index: self.gid_index,
             own_packet: PacketNumber(self.end.first_packet),
@@ -194,6 +283,9 @@ impl ClientMemoryWriter for VerbsClientWriter {
             peer_pair: pair_number,
             peer_packet: PacketNumber(first_packet),
             path_mtu: self.path_mtu,
+            own_reads: reads_max.clamp(1, self.reads_max),
+            // No RDMA READ comes; some devices refuse a depth of 0.
+            peer_reads: 1,
         };
         // Aside: the kernel may look for the client's address for a second. Where this future is
         // dropped meanwhile, the queue pair ends with its last holder; nothing is posted yet.
@@ -227,6 +319,36 @@ impl ClientMemoryWriter for VerbsClientWriter {
         Ok(())
     }
 
+    fn post_read(&mut self, place: ClientPlace, bytes_max: u64) -> Result<u64, ClientMemoryError> {
+        let (posted, arrived) = (self.live_pair()?.posted.len(), self.arrived.len());
+        if bytes_max == 0 || posted + arrived >= CLIENT_PIECES {
+            return Ok(0);
+        }
+        let bytes = usize::try_from(bytes_max)
+            .map_or(CLIENT_PIECE_BYTES, |bytes| bytes.min(CLIENT_PIECE_BYTES));
+        let cell = self.arena.allocate_cell(CLIENT_PIECE_BYTES);
+        let (mut writer, reader) = cell.ok_or(ClientMemoryError::NoMemory)?.split_writer_reader();
+        let address = writer.spare_bytes().as_mut_ptr().expose_provenance();
+        let target = PostedMemory::Target(ReadPiece { writer, reader, bytes });
+        let ClientPlace { address: peer_address, key } = place;
+        let op = WorkOperation::Read { address: peer_address, key };
+        self.post_operation(op, address, bytes, target)?;
+        Ok(bytes as u64)
+    }
+
+    async fn take_read(&mut self) -> Result<Option<Bytes>, ClientMemoryError> {
+        // Where completions are always there, nothing else would let others run.
+        tokio::task::consume_budget().await;
+        while self.arrived.is_empty() {
+            if self.live_pair()?.posted.is_empty() {
+                return Ok(None);
+            }
+            self.await_completion().await?;
+        }
+        let piece = self.arrived.pop_front().and_then(ReadPiece::into_bytes);
+        piece.map(Some).ok_or(ClientMemoryError::NoMemory)
+    }
+
     async fn await_written(&mut self) -> Result<(), ClientMemoryError> {
         self.await_room(1).await
     }
@@ -235,14 +357,14 @@ impl ClientMemoryWriter for VerbsClientWriter {
         self.lost.cancelled().await;
     }
 
-    async fn close_writer(mut self: Box<Self>) {
+    async fn close_connection(mut self: Box<Self>) {
         if let Some(ending) = self.pair.take() {
             let _ = run_blocking_aside(&self.tasks, move || ending.end_pair()).await;
         }
     }
 }
 
-impl Drop for VerbsClientWriter {
+impl Drop for VerbsClientConnection {
     fn drop(&mut self) {
         if let Some(ending) = self.pair.take() {
             spawn_blocking_aside(&self.tasks, move || ending.end_pair());
