@@ -210,6 +210,7 @@ impl GatewayService {
             &rules,
             metrics.http2_answers.clone(),
         );
+        let put_rights = core.clone();
         let reader = core.reader.clone().filter(|_| settings.read.plain_reads);
         let plain_reads = reader.map(|reader| PlainReadRoute {
             core,
@@ -219,7 +220,8 @@ impl GatewayService {
             clock_skew_max: timeouts.clock_skew.0,
         });
         let sessions = RdmaSessions::new(&settings.s3_over_rdma, &rules, registry, stop.clone())?;
-        let rdma = RdmaEndpoints { sessions, identities: lending_identities.clone() };
+        let rdma =
+            RdmaEndpoints { sessions, identities: lending_identities.clone(), core: put_rights };
         let front = GatewayFront {
             service: outer.build(),
             unproven: RequestPlaces::new(

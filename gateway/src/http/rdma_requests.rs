@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
 use s3s::{HttpResponse, S3ErrorCode};
 use verbs3_rdma::client_memory::ClientEnd;
@@ -16,13 +16,14 @@ use super::gateway_front::{GatewayFront, answer_of};
 use super::hyper_body::HttpRequestBody;
 use super::lent_request::LentRequestBody;
 use super::outbound_body::OutboundBody;
+use super::rdma_uploads::ReadyUpload;
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
 use crate::s3_rdma::{
-    ControlSender, PrepareQuestion, PreparedTransfer, QuestionFault, RdmaWish, ReadyQuestion,
-    TransferOrder, control_step, fault_answer, order_refusal_answer, outcome_answer,
-    prepared_answer, prove_sender, read_cancel, read_prepare, read_ready, refusal_answer,
-    status_answer, unsupported_dialect,
+    ControlSender, MoveOrder, PrepareQuestion, PreparedTransfer, QuestionFault, RdmaWish,
+    ReadyQuestion, TransferOperation, TransferOrder, control_step, fault_answer,
+    order_refusal_answer, outcome_answer, prepared_answer, prove_sender, read_cancel, read_prepare,
+    read_ready, refusal_answer, status_answer, unsupported_dialect,
 };
 
 /// The host of requests that no client has sent. Without a bucket in it, they are path style.
@@ -75,6 +76,9 @@ impl GatewayFront {
         exchange.note_identity(sender.identity.clone());
         let answered = match step {
             "prepare" => match read_prepare(headers) {
+                Ok(question) if question.operation != TransferOperation::Get => {
+                    Ok(self.prepare_upload(question, sender, headers).await)
+                }
                 Ok(question) => Ok(self.prepare_transfer(question, sender, exchange).await),
                 Err(fault) => Err(fault),
             },
@@ -118,16 +122,26 @@ impl GatewayFront {
             return status_answer(StatusCode::RANGE_NOT_SATISFIABLE);
         }
         let etag = found.headers().get(header::ETAG).cloned();
-        let transfer = PreparedTransfer { question, etag };
-        let tenant = identity.tenant();
-        let sessions = &self.rdma.sessions;
+        let transfer = PreparedTransfer { question, etag, headers: HeaderMap::new() };
+        self.prepare_session(access_key, &identity, transfer).await
+    }
+
+    /// Makes this side of the connection for a transfer that may be.
+    pub(super) async fn prepare_session(
+        &self,
+        access_key: String,
+        identity: &AuthIdentity,
+        transfer: PreparedTransfer,
+    ) -> HttpResponse {
+        let (sessions, tenant) = (&self.rdma.sessions, identity.tenant());
         match sessions.prepare_session(access_key, tenant, transfer).await {
             Ok((id, end)) => prepared_answer(id, &end),
             Err(refusal) => refusal_answer(refusal),
         }
     }
 
-    /// Reads the object, and has it moved. Answers once nothing of it is written any more.
+    /// Reads the object and has it moved, or has it read and writes it. Answers once nothing of it is
+    /// moved any more.
     async fn move_transfer(
         &self,
         asked: ReadyQuestion,
@@ -146,6 +160,10 @@ impl GatewayFront {
             return status_answer(StatusCode::SERVICE_UNAVAILABLE);
         };
         let question = &transfer.question;
+        if let TransferOperation::Put { reads_max } = question.operation {
+            let upload = ReadyUpload { asked, reads_max, taken, turn };
+            return self.move_upload(upload, &identity, exchange).await;
+        }
         let Some(get) = transfer_request(&transfer) else {
             taken.give_up().await;
             return status_answer(StatusCode::BAD_REQUEST);
@@ -160,15 +178,17 @@ impl GatewayFront {
             pair_number: asked.pair_number,
             gid: question.gid,
             first_packet: question.first_packet,
+            // Nothing is read.
+            reads_max: 1,
         };
         let (cookie, bytes) = (question.cookie, question.bytes);
         let order = TransferOrder { client, place: asked.place, cookie, bytes, body };
-        let outcome = taken.move_transfer(order, turn).await;
+        let outcome = taken.move_transfer(MoveOrder::Download(order), turn).await;
         outcome_answer(outcome, question, &parts.headers)
     }
 
-    /// Asks for an object in the name of an identity.
-    async fn ask_object(
+    /// Asks for an object, or writes one, in the name of an identity.
+    pub(super) async fn ask_object(
         &self,
         request: Request<LentRequestBody>,
         identity: &Arc<AuthIdentity>,
@@ -181,7 +201,7 @@ impl GatewayFront {
     }
 }
 
-fn object_request(method: Method, path: &str) -> Option<Request<LentRequestBody>> {
+pub(super) fn object_request(method: Method, path: &str) -> Option<Request<LentRequestBody>> {
     let mut request = Request::new(None);
     *request.method_mut() = method;
     *request.uri_mut() = Uri::try_from(path).ok().filter(|uri| uri.authority().is_none())?;
@@ -203,7 +223,7 @@ fn transfer_request(transfer: &PreparedTransfer) -> Option<Request<LentRequestBo
 }
 
 /// Returns the status of an object's answer that is not what was asked for.
-fn error_status(found: StatusCode) -> StatusCode {
+pub(super) fn error_status(found: StatusCode) -> StatusCode {
     match found.is_client_error() || found.is_server_error() {
         true => found,
         false => StatusCode::INTERNAL_SERVER_ERROR,

@@ -77,9 +77,10 @@ pub(crate) fn outcome_answer(
         TransferOutcome::Done => StatusCode::OK,
         TransferOutcome::Expired | TransferOutcome::Cancelled => StatusCode::CONFLICT,
         TransferOutcome::Late => StatusCode::REQUEST_TIMEOUT,
-        TransferOutcome::Unread | TransferOutcome::Refused | TransferOutcome::RailLost => {
-            StatusCode::INTERNAL_SERVER_ERROR
-        }
+        TransferOutcome::Unread
+        | TransferOutcome::Unstored
+        | TransferOutcome::Refused
+        | TransferOutcome::RailLost => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let mut response = status_answer(status);
     if outcome != TransferOutcome::Done {

@@ -1,7 +1,7 @@
 //! Reads and writes the token of `hipobj-rc-v2`: 44 bytes as hexadecimal digits, numbers in the
 //! order of x86 (little-endian). Knows no header and no session.
 
-use verbs3_rdma::client_memory::{PortGid, OwnEnd};
+use verbs3_rdma::client_memory::{OwnEnd, PortGid};
 
 /// Digits of a token.
 const TOKEN_DIGITS: usize = 88;

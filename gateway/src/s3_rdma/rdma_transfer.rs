@@ -1,12 +1,13 @@
-//! Moves one body into a client's memory. Its last piece goes once the body has ended as it should,
-//! with the value that tells the client that all of it is there.
+//! Moves one body into a client's memory, or out of it. The last piece into it goes once the body has
+//! ended as it should, with the value that tells the client that all of it is there.
 
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt as _;
-use verbs3_rdma::client_memory::{ClientEnd, ClientMemoryError, ClientConnection, ClientPlace};
+use verbs3_rdma::client_memory::{ClientConnection, ClientEnd, ClientMemoryError, ClientPlace};
 
 use super::s3_rdma_metrics::TransferOutcome;
+use super::upload_body::UploadFeed;
 
 /// What is to be moved, and where to.
 pub(crate) struct TransferOrder<B> {
@@ -19,14 +20,67 @@ pub(crate) struct TransferOrder<B> {
     pub(crate) body: B,
 }
 
-/// Moves the body. Pieces of it may be in the client's memory where this fails, and none comes
-/// behind the writer's end.
-pub(crate) async fn move_body<B: Body<Data = Bytes> + Unpin>(
-    writer: &mut dyn ClientConnection,
+/// What is to be read, and who takes it.
+pub(crate) struct UploadOrder {
+    pub(crate) client: ClientEnd,
+    pub(crate) place: ClientPlace,
+    pub(crate) bytes: u64,
+    pub(crate) feed: UploadFeed,
+}
+
+/// Either.
+pub(crate) enum MoveOrder<B> {
+    Download(TransferOrder<B>),
+    Upload(UploadOrder),
+}
+
+/// Moves what is ordered.
+pub(crate) async fn move_order<B: Body<Data = Bytes> + Unpin>(
+    connection: &mut dyn ClientConnection,
+    order: MoveOrder<B>,
+) -> Result<(), TransferOutcome> {
+    match order {
+        MoveOrder::Download(order) => move_body(connection, order).await,
+        MoveOrder::Upload(order) => read_body(connection, order).await,
+    }
+}
+
+/// Reads the body, as far ahead as the connection lets it. Where this fails, the body breaks off.
+async fn read_body(
+    connection: &mut dyn ClientConnection,
+    order: UploadOrder,
+) -> Result<(), TransferOutcome> {
+    let UploadOrder { client, place, bytes, feed } = order;
+    connection.connect_client(client).await.map_err(outcome_of)?;
+    let (mut posted, mut taken) = (0, 0);
+    while taken < bytes {
+        while posted < bytes {
+            let next = ClientPlace { address: place.address.wrapping_add(posted), ..place };
+            match connection.post_read(next, bytes - posted).map_err(outcome_of)? {
+                0 => break,
+                more => posted += more,
+            }
+        }
+        let piece = tokio::select! {
+            biased;
+            () = feed.await_write_end() => return Err(TransferOutcome::Unstored),
+            piece = connection.take_read() => piece.map_err(outcome_of)?,
+        };
+        let piece = piece.ok_or(TransferOutcome::RailLost)?;
+        taken += piece.len() as u64;
+        feed.pass_piece(piece).await.map_err(|_| TransferOutcome::Unstored)?;
+    }
+    feed.end_body().await.map_err(|_| TransferOutcome::Unstored)
+}
+
+/// Writes the body. Pieces of it may be in the client's memory where this fails, and none comes
+/// behind the connection's end.
+async fn move_body<B: Body<Data = Bytes> + Unpin>(
+    connection: &mut dyn ClientConnection,
     order: TransferOrder<B>,
 ) -> Result<(), TransferOutcome> {
     let TransferOrder { client, place, cookie, bytes, mut body } = order;
-    writer.connect_client(client).await.map_err(outcome_of)?;
+    connection.connect_client(client).await.map_err(outcome_of)?;
     let place_at =
         |offset: u64| ClientPlace { address: place.address.wrapping_add(offset), ..place };
     let (mut written, mut held) = (0, Bytes::new());
@@ -40,7 +94,7 @@ pub(crate) async fn move_body<B: Body<Data = Bytes> + Unpin>(
             continue;
         }
         if !held.is_empty() {
-            writer.write_bytes(place_at(written), &held, None).await.map_err(outcome_of)?;
+            connection.write_bytes(place_at(written), &held, None).await.map_err(outcome_of)?;
             written += held.len() as u64;
         }
         held = piece;
@@ -48,10 +102,10 @@ pub(crate) async fn move_body<B: Body<Data = Bytes> + Unpin>(
     if held.is_empty() || written + held.len() as u64 != bytes {
         return Err(TransferOutcome::Unread);
     }
-    writer.write_bytes(place_at(written), &held, Some(cookie)).await.map_err(outcome_of)?;
+    connection.write_bytes(place_at(written), &held, Some(cookie)).await.map_err(outcome_of)?;
     // All is copied: a client that makes the device wait holds no memory of reads.
     drop((held, body));
-    writer.await_written().await.map_err(outcome_of)
+    connection.await_written().await.map_err(outcome_of)
 }
 
 fn outcome_of(error: ClientMemoryError) -> TransferOutcome {

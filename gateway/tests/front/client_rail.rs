@@ -1,19 +1,24 @@
 //! A rail over which no byte goes: clients' memory is a buffer of the test, which can hold up, refuse
 //! and remember what is written to it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use verbs3_rdma::client_memory::{
-    ClientEnd, ClientMemoryError, ClientMemoryRail, ClientConnection, ClientPlace, PortGid,
-    OwnEnd,
+    ClientConnection, ClientEnd, ClientMemoryError, ClientMemoryRail, ClientPlace, OwnEnd, PortGid,
 };
 
 /// Where the clients' memory begins, for them and their devices.
 pub const BASE: u64 = 0x7f00_0000_0000;
+
+/// Longest read, and most of them ahead.
+const PIECE_BYTES: u64 = 64 << 10;
+pub const READS_AHEAD: usize = 4;
 
 #[derive(Default)]
 pub struct TestRail {
@@ -28,6 +33,9 @@ pub struct TestRail {
     pub holds_up: AtomicBool,
     /// The client's device refuses writes.
     pub refuses: AtomicBool,
+    /// It refuses reads beyond so many bytes.
+    pub readable: AtomicUsize,
+    pub reads_posted: AtomicUsize,
     /// How long the end of a writer takes, in milliseconds.
     pub closing_ms: AtomicUsize,
     /// No rail is up.
@@ -38,7 +46,8 @@ pub struct TestRail {
 
 impl TestRail {
     pub fn with_memory(bytes: usize) -> Arc<Self> {
-        Arc::new(Self { memory: Mutex::new(vec![0; bytes]), ..Self::default() })
+        let (memory, readable) = (Mutex::new(vec![0; bytes]), AtomicUsize::new(bytes));
+        Arc::new(Self { memory, readable, ..Self::default() })
     }
 
     pub fn open_connections(&self) -> usize {
@@ -49,6 +58,8 @@ impl TestRail {
 struct TestConnection {
     rail: Arc<TestRail>,
     pair_number: u32,
+    /// Reads that are posted: where, and of how many bytes.
+    posted: VecDeque<(usize, usize)>,
 }
 
 /// A rail, as the gateway has it.
@@ -68,7 +79,7 @@ impl ClientMemoryRail for SharedRail {
             return Err(ClientMemoryError::NoRail);
         }
         let pair_number = self.0.open.fetch_add(1, Ordering::SeqCst) as u32 + 0x11;
-        Ok(Box::new(TestConnection { rail: self.0.clone(), pair_number }))
+        Ok(Box::new(TestConnection { rail: self.0.clone(), pair_number, posted: VecDeque::new() }))
     }
 }
 
@@ -100,6 +111,28 @@ impl ClientConnection for TestConnection {
         self.rail.memory.lock()[at..at + bytes.len()].copy_from_slice(bytes);
         self.rail.immediates.lock().extend(immediate);
         Ok(())
+    }
+
+    fn post_read(&mut self, place: ClientPlace, bytes_max: u64) -> Result<u64, ClientMemoryError> {
+        if self.posted.len() >= READS_AHEAD {
+            return Ok(0);
+        }
+        let bytes = bytes_max.min(PIECE_BYTES);
+        let at = usize::try_from(place.address - BASE).unwrap();
+        self.posted.push_back((at, bytes as usize));
+        self.rail.reads_posted.fetch_add(1, Ordering::SeqCst);
+        Ok(bytes)
+    }
+
+    async fn take_read(&mut self) -> Result<Option<Bytes>, ClientMemoryError> {
+        while self.rail.holds_up.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let Some((at, bytes)) = self.posted.pop_front() else { return Ok(None) };
+        if at + bytes > self.rail.readable.load(Ordering::SeqCst) {
+            return Err(ClientMemoryError::Refused(std::io::Error::other("the test wants it so")));
+        }
+        Ok(Some(Bytes::copy_from_slice(&self.rail.memory.lock()[at..at + bytes])))
     }
 
     async fn await_written(&mut self) -> Result<(), ClientMemoryError> {
