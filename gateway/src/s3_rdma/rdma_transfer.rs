@@ -121,3 +121,101 @@ fn outcome_of(error: ClientMemoryError) -> TransferOutcome {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use async_trait::async_trait;
+    use http_body_util::Empty;
+    use verbs3_rdma::client_memory::{OwnEnd, PortGid};
+
+    use super::super::upload_body::upload_body;
+    use super::*;
+
+    const PIECE_BYTES: u64 = 10;
+    const AHEAD: usize = 3;
+
+    /// A client whose byte at each address is that address.
+    struct AddressClient {
+        posted: VecDeque<(u64, u64)>,
+        posts: usize,
+    }
+
+    #[async_trait]
+    impl ClientConnection for AddressClient {
+        fn own_end(&self) -> OwnEnd {
+            OwnEnd { pair_number: 1, gid: PortGid([1; 16]), first_packet: 1, port: 1 }
+        }
+        async fn connect_client(&mut self, _: ClientEnd) -> Result<(), ClientMemoryError> {
+            Ok(())
+        }
+        async fn write_bytes(
+            &mut self,
+            _: ClientPlace,
+            _: &[u8],
+            _: Option<u32>,
+        ) -> Result<(), ClientMemoryError> {
+            Err(ClientMemoryError::NoRail)
+        }
+        fn post_read(&mut self, place: ClientPlace, most: u64) -> Result<u64, ClientMemoryError> {
+            if self.posted.len() == AHEAD {
+                return Ok(0);
+            }
+            self.posts += 1;
+            self.posted.push_back((place.address, most.min(PIECE_BYTES)));
+            Ok(most.min(PIECE_BYTES))
+        }
+        async fn take_read(&mut self) -> Result<Option<Bytes>, ClientMemoryError> {
+            let read = |(from, bytes)| (from..from + bytes).map(|at: u64| at as u8).collect();
+            Ok(self.posted.pop_front().map(read))
+        }
+        async fn await_written(&mut self) -> Result<(), ClientMemoryError> {
+            Ok(())
+        }
+        async fn await_loss(&self) {}
+        async fn close_connection(self: Box<Self>) {}
+    }
+
+    fn order(bytes: u64, feed: UploadFeed) -> MoveOrder<Empty<Bytes>> {
+        let client =
+            ClientEnd { pair_number: 1, gid: PortGid([1; 16]), first_packet: 1, reads_max: 1 };
+        MoveOrder::Upload(UploadOrder {
+            client,
+            place: ClientPlace { address: 5, key: 1 },
+            bytes,
+            feed,
+        })
+    }
+
+    #[tokio::test]
+    async fn body_is_what_is_at_its_addresses_in_order() {
+        for bytes in [1, 9, 10, 11, 30, 31, 95] {
+            let mut client = AddressClient { posted: VecDeque::new(), posts: 0 };
+            let (feed, body) = upload_body(bytes);
+            let moving = move_order(&mut client, order(bytes, feed));
+            let (moved, body) = tokio::join!(moving, body.collect());
+            assert_eq!(moved, Ok(()));
+            let expected: Vec<u8> = (5..5 + bytes).map(|at| at as u8).collect();
+            assert_eq!(body.ok().map(|body| body.to_bytes()), Some(expected.into()), "{bytes}");
+        }
+    }
+
+    /// A store that is slow holds its own transfer up.
+    #[tokio::test]
+    async fn reads_wait_for_the_write_and_end_with_it() {
+        let mut client = AddressClient { posted: VecDeque::new(), posts: 0 };
+        let (feed, body) = upload_body(1000);
+        {
+            let moving = move_order(&mut client, order(1000, feed));
+            tokio::pin!(moving);
+            for _ in 0..20 {
+                assert!(futures::poll!(moving.as_mut()).is_pending());
+            }
+            drop(body);
+            assert_eq!(moving.await, Err(TransferOutcome::Unstored));
+        }
+        // One waits for the write, one for its turn, and the others are read ahead.
+        assert!(client.posts <= AHEAD + 2, "{}", client.posts);
+    }
+}

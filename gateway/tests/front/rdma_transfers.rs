@@ -14,22 +14,22 @@ use crate::client_rail::{BASE, SharedRail, TestRail};
 use crate::gateway_fixture::{Answer, GatewayFixture, GatewaySetup, until};
 use crate::signing::Request;
 
-const COOKIE: &str = "1a2b3c4d";
+pub const COOKIE: &str = "1a2b3c4d";
 /// Queue pair 0x77 at 10.77.0.3.
 const TOKEN: &str = "017700000000000000000000000000ffff0a4d000300\
     00000000000000000000000000000000000000000000";
 
-struct TransferFixture {
-    gateway: GatewayFixture,
-    rail: Arc<TestRail>,
+pub struct TransferFixture {
+    pub gateway: GatewayFixture,
+    pub rail: Arc<TestRail>,
 }
 
-fn content(bytes: usize) -> Vec<u8> {
+pub fn content(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 % 251) as u8).collect()
 }
 
 impl TransferFixture {
-    async fn start(change: impl FnOnce(&mut GatewaySetup)) -> Self {
+    pub async fn start(change: impl FnOnce(&mut GatewaySetup)) -> Self {
         let gateway = GatewayFixture::start_with(change).await;
         let rail = TestRail::with_memory(4 << 20);
         gateway.gateway.serve_by_rdma(vec![Arc::new(SharedRail(rail.clone()))]);
@@ -37,11 +37,11 @@ impl TransferFixture {
         Self { gateway, rail }
     }
 
-    async fn usual() -> Self {
+    pub async fn usual() -> Self {
         Self::start(|_| {}).await
     }
 
-    async fn step(&self, request: Request) -> Answer {
+    pub async fn step(&self, request: Request) -> Answer {
         self.gateway.send(&request, b"").await
     }
 
@@ -52,27 +52,27 @@ impl TransferFixture {
         answer.headers["x-amz-rdma-session"].clone()
     }
 
-    async fn until_over(&self) {
+    pub async fn until_over(&self) {
         until(|| self.rail.open_connections() == 0).await;
     }
 
-    fn ended(&self, outcome: &str) -> f64 {
+    pub fn ended(&self, outcome: &str) -> f64 {
         let metric = "verbs3_s3_rdma_sessions_ended_total";
         self.gateway.metrics().sum_shown(metric, &[&format!("outcome=\"{outcome}\"")]).unwrap()
     }
 
-    fn sessions(&self) -> f64 {
+    pub fn sessions(&self) -> f64 {
         self.gateway.metrics().sum_shown("verbs3_s3_rdma_sessions", &[]).unwrap()
     }
 }
 
-fn step(name: &str) -> Request {
+pub fn step(name: &str) -> Request {
     Request::new("POST", &format!("/.hipobj-rc/{name}"))
         .header("content-length", "0")
         .header("x-amz-rdma-protocol", "hipobj-rc-v2")
 }
 
-fn prepare(path: &str, offset: u64, bytes: u64) -> Request {
+pub fn prepare(path: &str, offset: u64, bytes: u64) -> Request {
     step("prepare")
         .header("x-amz-rdma-token", TOKEN)
         .header("x-amz-rdma-psn", "0a1b2c")
@@ -83,7 +83,7 @@ fn prepare(path: &str, offset: u64, bytes: u64) -> Request {
         .header("x-amz-rdma-offset", &offset.to_string())
 }
 
-fn ready_with(session: &str, cookie: &str) -> Request {
+pub fn ready_with(session: &str, cookie: &str) -> Request {
     step("ready")
         .header("x-amz-rdma-session", session)
         .header("x-amz-rdma-cookie", cookie)
@@ -92,11 +92,11 @@ fn ready_with(session: &str, cookie: &str) -> Request {
         .header("x-amz-rdma-mr-rkey", "1234")
 }
 
-fn ready(session: &str) -> Request {
+pub fn ready(session: &str) -> Request {
     ready_with(session, COOKIE)
 }
 
-fn cancel(session: &str) -> Request {
+pub fn cancel(session: &str) -> Request {
     step("cancel").header("x-amz-rdma-session", session)
 }
 

@@ -62,6 +62,21 @@ fn questions_are_read_as_clients_write_them() {
 }
 
 #[test]
+fn put_is_read_with_leave_to_read_its_memory() {
+    let pull = |reads| prepare_with(&[("op", "PUT"), ("pull", reads)]);
+    for (text, reads_max) in [("1", 1), ("16", 16), ("04", 4)] {
+        assert_eq!(pull(text).unwrap().operation, TransferOperation::Put { reads_max });
+    }
+    for text in ["", "0", "17", "256", "0x1", "-1", "+1"] {
+        assert_eq!(pull(text), Err(QuestionFault::Malformed(PULL)), "{text}");
+    }
+    let shifted = prepare_with(&[("op", "PUT"), ("pull", "1"), ("offset", "1")]);
+    assert_eq!(shifted, Err(QuestionFault::Malformed("x-amz-rdma-offset")));
+    // It says nothing of a GET.
+    assert_eq!(prepare_with(&[("pull", "x")]).unwrap().operation, TransferOperation::Get);
+}
+
+#[test]
 fn what_is_not_served_sends_clients_to_http() {
     for changed in [
         ("protocol", "hipobj-rc-v3"),

@@ -1,0 +1,319 @@
+//! PUTs whose payload is read out of memory of clients of other hosts: what is stored is what the
+//! client had, under the rights, promises and announcements of a PUT over HTTP, and nothing is stored
+//! of a payload that was not read to its end. Over a rail of the test.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use verbs3_gateway::auth::IdentityStore;
+use verbs3_settings::TimePeriod;
+
+use crate::client_rail::READS_AHEAD;
+use crate::gateway_fixture::{Answer, until};
+use crate::identities::rules;
+use crate::rdma_transfers::{COOKIE, TransferFixture, cancel, content, prepare, ready, ready_with};
+use crate::signing::Request;
+
+const CRC32: &str = "ZDewnA==";
+const MD5: &str = "SjCjzCqnwdLrLY1p4Q5Gkg==";
+const BODY: &[u8] = b"what is written";
+
+/// Asks for a PUT, without leave to read the client's memory.
+fn prepare_push(path: &str, bytes: u64) -> Request {
+    let mut request = prepare(path, 0, bytes);
+    for (name, value) in &mut request.headers {
+        if name == "x-amz-rdma-op" {
+            *value = "PUT".to_owned();
+        }
+    }
+    request
+}
+
+fn prepare_put(path: &str, bytes: u64) -> Request {
+    prepare_push(path, bytes).header("x-amz-rdma-pull", "4")
+}
+
+fn with_headers(request: Request, headers: &[(&str, &str)]) -> Request {
+    headers.iter().fold(request, |request, (name, value)| request.header(name, value))
+}
+
+impl TransferFixture {
+    fn has_memory(&self, bytes: &[u8]) {
+        self.rail.memory.lock()[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    async fn put_session(&self, request: Request) -> String {
+        let answer = self.step(request).await;
+        assert_eq!((answer.status, answer.body.len()), (200, 0), "{answer:?}");
+        assert!(!answer.headers.contains_key("x-amz-rdma-mr-addr"), "it is not written to");
+        answer.headers["x-amz-rdma-session"].clone()
+    }
+
+    /// Puts `body`, and returns the answer to its `ready`.
+    async fn put_by_rdma(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        self.has_memory(body);
+        let prepared = with_headers(prepare_put(path, body.len() as u64), headers);
+        let session = self.put_session(prepared).await;
+        self.step(ready(&session)).await
+    }
+
+    async fn is_absent(&self, path: &str) -> bool {
+        self.gateway.get(path).await.status == 404
+    }
+}
+
+#[tokio::test]
+async fn put_stores_every_byte_that_the_client_has() {
+    let transfers = TransferFixture::usual().await;
+    for (at, bytes) in [1, 2, 65_535, 65_536, 65_537, 300_000, 4 << 20].into_iter().enumerate() {
+        let (path, body) = (format!("/data/up/{at}"), content(bytes));
+        let done = transfers.put_by_rdma(&path, &[], &body).await;
+        assert_eq!((done.status, done.body.len()), (200, 0), "{done:?}");
+        assert_eq!(transfers.rail.open_connections(), 0, "it is closed before its client is told");
+        assert_eq!(done.headers["x-amz-rdma-bytes-transferred"], bytes.to_string());
+        assert_eq!(done.headers["x-amz-rdma-cookie"], COOKIE);
+        assert_eq!(done.headers["x-amz-rdma-reply"], "200");
+        let stored = transfers.gateway.get(&path).await;
+        assert!(*stored.body == *body, "{bytes}");
+        assert_eq!(done.headers["x-amz-rdma-etag"], stored.headers["etag"]);
+    }
+    assert!(transfers.rail.immediates.lock().is_empty(), "nothing is written to the client");
+    let client = transfers.rail.connected.lock()[0];
+    assert_eq!((client.pair_number, client.first_packet, client.reads_max), (0x77, 0x000a_1b2c, 4));
+    assert_eq!((transfers.ended("done"), transfers.sessions()), (7.0, 0.0));
+    let metrics = transfers.gateway.metrics();
+    let read = (1 + 2 + 65_535 + 65_536 + 65_537 + 300_000 + (4 << 20)) as f64;
+    assert_eq!(metrics.sum_shown("verbs3_s3_rdma_read_bytes_total", &[]), Some(read));
+    assert_eq!(transfers.gateway.gateway_metric("body_bytes_received_total"), read + 300_000.0);
+}
+
+#[tokio::test]
+async fn put_is_stored_and_told_to_homes_as_over_http() {
+    let transfers = TransferFixture::usual().await;
+    let begun = transfers.gateway.told().len();
+    let before = transfers.gateway.gateway_metric("requests_total");
+    for (headers, status) in [
+        (&[("content-type", "a/b"), ("x-amz-meta-run", "7")][..], 200),
+        (&[("x-amz-checksum-crc32", CRC32)], 200),
+        (&[("content-md5", MD5)], 200),
+    ] {
+        let done = transfers.put_by_rdma("/data/up", headers, BODY).await;
+        assert_eq!(done.status, status, "{headers:?}");
+        let stored = transfers.gateway.get("/data/up").await;
+        assert_eq!(*stored.body, *BODY);
+        for (name, value) in headers.iter().filter(|(name, _)| name.contains("t-type")) {
+            assert_eq!(stored.headers[*name], **value);
+        }
+    }
+    let by_rdma = transfers.gateway.told().len() - begun;
+    for _ in 0..3 {
+        assert_eq!(transfers.gateway.put("/data/up", BODY).await.status, 200);
+        transfers.gateway.get("/data/up").await;
+    }
+    let all = transfers.gateway.told().len() - begun;
+    assert!(by_rdma > 0 && all == 2 * by_rdma, "{by_rdma} of {all}");
+    assert!(transfers.gateway.gateway_metric("requests_total") > before);
+}
+
+/// Clients of the dialect push into the server's memory. They take this answer as leave to use HTTP.
+#[tokio::test]
+async fn put_of_a_client_that_pushes_is_left_to_http() {
+    let transfers = TransferFixture::usual().await;
+    for request in [
+        prepare_push("/data/up", 10),
+        prepare_put("/data/up?partNumber=1&uploadId=u", 10),
+        prepare_put("/data/up", 10).header("x-amz-copy-source", "/data/k"),
+    ] {
+        let answer = transfers.step(request).await;
+        assert_eq!((answer.status, answer.body.len()), (501, 0));
+        assert_eq!(answer.headers["x-amz-rdma-protocol-status"], "unsupported");
+    }
+    for pull in ["0", "17", "-1", "+4", "x", "4 4", "256"] {
+        let request = prepare_push("/data/up", 10).header("x-amz-rdma-pull", pull);
+        let answer = transfers.step(request).await;
+        assert_eq!(answer.headers["x-amz-rdma-malformed"], "x-amz-rdma-pull", "{pull}");
+        assert_eq!(answer.status, 400, "{pull}");
+    }
+    let direct = Request::new("PUT", "/data/up")
+        .header("x-amz-rdma-token", &"01".repeat(44))
+        .header("content-length", "0");
+    let answer = transfers.gateway.send(&direct, b"").await;
+    assert_eq!(answer.error(), (501, "NotImplemented".into()));
+    assert!(transfers.is_absent("/data/up").await);
+    assert_eq!(transfers.sessions(), 0.0);
+}
+
+#[tokio::test]
+async fn put_that_http_refuses_is_refused_before_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("identities.toml");
+    rules(&file, "[[identity.allow]]\nmount = \"data\"\nrights = [\"read\"]\n");
+    let transfers = TransferFixture::start(|setup| {
+        setup.identities = IdentityStore::load_file(&file).unwrap();
+    })
+    .await;
+    let put = |path: &str| prepare_put(path, 15);
+    for (request, status) in [
+        (put("/data/up").by("AKOTHER", "other-secret"), 403),
+        (put("/data/up").by("AKOWNER", "wrong"), 403),
+        (put("/frozen/up"), 403),
+        (put("/nowhere/up"), 404),
+        (put("/data/up").header("x-amz-acl", "public-read"), 403),
+        (put("/data/up").header("content-md5", "short"), 400),
+        (put("/data/up").header("x-amz-checksum-crc32", "short"), 400),
+        (prepare_put("/data/up", (1 << 30) + 1), 413),
+        (prepare_put("/data/up", 1 << 31), 413),
+        (prepare_put("/data/up", 0), 400),
+        (put("data/up"), 400),
+        (put("/data/%ff"), 400),
+    ] {
+        let answer = transfers.step(request.clone()).await;
+        assert_eq!(answer.status, status, "{} {:?}", request.path, request.headers);
+        assert!(!answer.headers.contains_key("x-amz-rdma-session"));
+    }
+    let mut offset = prepare_put("/data/up", 15);
+    offset.headers.iter_mut().filter(|(name, _)| name == "x-amz-rdma-offset").for_each(|field| {
+        field.1 = "1".to_owned();
+    });
+    assert_eq!(transfers.step(offset).await.status, 400);
+    assert_eq!((transfers.sessions(), transfers.rail.open_connections()), (0.0, 0));
+    assert!(transfers.is_absent("/data/up").await);
+}
+
+#[tokio::test]
+async fn put_is_of_its_sender_and_stored_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("identities.toml");
+    rules(&file, "[[identity.allow]]\nmount = \"*\"\nrights = [\"read\", \"write\"]\n");
+    let transfers = TransferFixture::start(|setup| {
+        setup.identities = IdentityStore::load_file(&file).unwrap();
+    })
+    .await;
+    transfers.has_memory(BODY);
+    let session = transfers.put_session(prepare_put("/data/up", 15)).await;
+    let other = ready(&session).by("AKOTHER", "other-secret");
+    assert_eq!(transfers.step(other).await.status, 409);
+    assert_eq!(transfers.step(ready_with(&session, "00000000")).await.status, 403);
+    assert!(transfers.is_absent("/data/up").await);
+    assert_eq!(transfers.step(ready(&session)).await.status, 200);
+    transfers.has_memory(b"something else!");
+    assert_eq!(transfers.step(ready(&session)).await.status, 409);
+    assert_eq!(*transfers.gateway.get("/data/up").await.body, *BODY);
+    assert_eq!(transfers.ended("done"), 1.0);
+}
+
+/// Whatever was there before stays: the write is cut like one whose client has hung up.
+#[tokio::test]
+async fn read_that_fails_stores_nothing() {
+    let transfers = TransferFixture::usual().await;
+    let body = content(300_000).into_iter().rev().collect::<Vec<_>>();
+    for path in ["/data/up", "/data/k"] {
+        for readable in [0, 1, 65_536, 262_144, 299_999] {
+            transfers.rail.readable.store(readable, Ordering::SeqCst);
+            let answer = transfers.put_by_rdma(path, &[], &body).await;
+            assert_eq!((answer.status, answer.body.len()), (500, 0), "{readable}");
+            assert!(!answer.headers.contains_key("x-amz-rdma-etag"));
+            assert_eq!(transfers.rail.open_connections(), 0);
+        }
+    }
+    assert!(transfers.is_absent("/data/up").await);
+    assert!(*transfers.gateway.get("/data/k").await.body == *content(300_000));
+    assert_eq!((transfers.ended("refused"), transfers.sessions()), (10.0, 0.0));
+    let told = transfers.gateway.told();
+    assert!(!told.iter().any(|told| told.contains("announce up")), "{told:?}");
+    let metrics = transfers.gateway.metrics();
+    assert_eq!(metrics.sum_shown("verbs3_s3_rdma_read_bytes_total", &[]), Some(0.0));
+}
+
+#[tokio::test]
+async fn promise_that_does_not_hold_stores_nothing() {
+    let transfers = TransferFixture::usual().await;
+    for headers in [
+        [("x-amz-checksum-crc32", CRC32)],
+        [("content-md5", MD5)],
+        [("x-amz-checksum-sha256", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")],
+    ] {
+        let answer = transfers.put_by_rdma("/data/up", &headers, b"something else!").await;
+        assert_eq!(answer.status, 400, "{headers:?}");
+    }
+    assert!(transfers.is_absent("/data/up").await);
+    let kept = transfers.put_by_rdma("/data/k", &[("if-none-match", "*")], BODY).await;
+    assert_eq!(kept.status, 412);
+    assert!(*transfers.gateway.get("/data/k").await.body == *content(300_000));
+    assert_eq!((transfers.rail.open_connections(), transfers.sessions()), (0, 0.0));
+}
+
+#[tokio::test]
+async fn put_that_is_cancelled_in_the_middle_stores_nothing() {
+    let transfers = TransferFixture::usual().await;
+    transfers.has_memory(&content(300_000));
+    transfers.rail.holds_up.store(true, Ordering::SeqCst);
+    transfers.rail.closing_ms.store(300, Ordering::SeqCst);
+    let session = transfers.put_session(prepare_put("/data/up", 300_000)).await;
+    let moving = async {
+        let answer = transfers.step(ready(&session)).await;
+        assert_eq!((answer.status, transfers.rail.open_connections()), (409, 0));
+    };
+    let cancelling = async {
+        until(|| transfers.rail.reads_posted.load(Ordering::SeqCst) == READS_AHEAD).await;
+        assert_eq!(transfers.step(cancel(&session)).await.status, 204);
+        assert_eq!(transfers.rail.open_connections(), 0, "it waits for the end");
+    };
+    tokio::join!(moving, cancelling);
+    transfers.rail.holds_up.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(transfers.rail.reads_posted.load(Ordering::SeqCst), READS_AHEAD);
+    assert!(transfers.is_absent("/data/up").await);
+    assert_eq!((transfers.ended("cancelled"), transfers.sessions()), (1.0, 0.0));
+}
+
+#[tokio::test]
+async fn put_of_a_client_that_hangs_up_stores_nothing() {
+    let transfers = TransferFixture::usual().await;
+    transfers.rail.holds_up.store(true, Ordering::SeqCst);
+    let session = transfers.put_session(prepare_put("/data/up", 300_000)).await;
+    let (head, _) = ready(&session).signed(&transfers.gateway.host());
+    let mut socket = TcpStream::connect(transfers.gateway.address).await.unwrap();
+    socket.write_all(head.as_bytes()).await.unwrap();
+    until(|| transfers.rail.reads_posted.load(Ordering::SeqCst) > 0).await;
+    drop(socket);
+    transfers.until_over().await;
+    until(|| transfers.sessions() == 0.0).await;
+    transfers.rail.holds_up.store(false, Ordering::SeqCst);
+    assert!(transfers.is_absent("/data/up").await);
+    assert_eq!(transfers.ended("cancelled"), 1.0);
+}
+
+#[tokio::test]
+async fn put_that_is_not_read_in_time_stores_nothing() {
+    let transfers = TransferFixture::start(|setup| {
+        setup.settings.s3_over_rdma.ready_wait = TimePeriod(Duration::from_millis(200));
+        setup.settings.s3_over_rdma.transfer_time = TimePeriod(Duration::from_millis(200));
+    })
+    .await;
+    let unused = transfers.put_session(prepare_put("/data/up", 10)).await;
+    transfers.until_over().await;
+    until(|| transfers.sessions() == 0.0).await;
+    assert_eq!(transfers.step(ready(&unused)).await.status, 409);
+    transfers.rail.holds_up.store(true, Ordering::SeqCst);
+    let slow = transfers.put_session(prepare_put("/data/up", 10)).await;
+    assert_eq!(transfers.step(ready(&slow)).await.status, 408);
+    assert_eq!((transfers.ended("expired"), transfers.ended("late")), (1.0, 1.0));
+    assert_eq!(transfers.rail.open_connections(), 0);
+    assert!(transfers.is_absent("/data/up").await);
+}
+
+/// A home that can't be told keeps the write from the store, whose bytes are all read by then.
+#[tokio::test]
+async fn put_that_the_homes_do_not_hear_of_is_not_acknowledged() {
+    let transfers = TransferFixture::usual().await;
+    transfers.gateway.homes.refuse_announce.store(true, Ordering::SeqCst);
+    let answer = transfers.put_by_rdma("/data/up", &[], BODY).await;
+    let by_http = transfers.gateway.put("/data/up", BODY).await;
+    assert_eq!(answer.status, by_http.status);
+    assert!(answer.status >= 500 && !answer.headers.contains_key("x-amz-rdma-etag"));
+    transfers.gateway.homes.refuse_announce.store(false, Ordering::SeqCst);
+    assert!(transfers.is_absent("/data/up").await);
+}
