@@ -146,11 +146,13 @@ mod tests {
     async fn feed_waits_for_the_write_and_notices_its_end() {
         let (feed, mut body) = upload_body(10);
         feed.pass_piece(Bytes::from_static(b"0")).await.unwrap();
-        let second = feed.pass_piece(Bytes::from_static(b"1"));
-        tokio::pin!(second);
-        assert!(futures::poll!(second.as_mut()).is_pending(), "one piece waits");
-        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "0");
-        second.await.unwrap();
+        {
+            let second = feed.pass_piece(Bytes::from_static(b"1"));
+            tokio::pin!(second);
+            assert!(futures::poll!(second.as_mut()).is_pending(), "one piece waits");
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "0");
+            second.await.unwrap();
+        }
         drop(body);
         assert_eq!(feed.pass_piece(Bytes::from_static(b"2")).await, Err(WriteEnded));
         assert_eq!(feed.end_body().await, Err(WriteEnded));
