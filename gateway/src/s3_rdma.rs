@@ -9,12 +9,12 @@ mod control_answers;
 mod control_sender;
 mod hipobj_question;
 mod hipobj_token;
+mod pulled_body;
 mod rdma_decline;
 mod rdma_sessions;
 mod rdma_transfer;
 mod s3_rdma_metrics;
 mod s3_rdma_settings;
-mod upload_body;
 mod upload_headers;
 
 pub(crate) use control_answers::{
@@ -26,10 +26,10 @@ pub(crate) use hipobj_question::{
     PrepareQuestion, QuestionFault, ReadyQuestion, TransferOperation, read_cancel, read_prepare,
     read_ready,
 };
+pub(crate) use pulled_body::{PulledBody, make_pulled_body};
 pub(crate) use rdma_decline::{RdmaWish, control_step, unsupported_dialect};
 pub(crate) use rdma_sessions::{PreparedTransfer, RdmaEndpoints, RdmaSessions, TakenSession};
 pub(crate) use rdma_transfer::{MoveOrder, TransferOrder, UploadOrder};
 pub(crate) use s3_rdma_metrics::{S3RdmaMetrics, TransferOutcome};
 pub use s3_rdma_settings::S3OverRdmaSettings;
-pub(crate) use upload_body::{UploadBody, upload_body};
 pub(crate) use upload_headers::upload_headers;

@@ -17,9 +17,9 @@ use super::write_source::WriteSource;
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
 use crate::s3_rdma::{
-    ControlSender, MoveOrder, PrepareQuestion, PreparedTransfer, QuestionFault, ReadyQuestion,
-    TakenSession, TransferOutcome, UploadBody, UploadOrder, fault_answer, outcome_answer,
-    status_answer, upload_body, upload_headers,
+    ControlSender, MoveOrder, PrepareQuestion, PreparedTransfer, PulledBody, QuestionFault,
+    ReadyQuestion, TakenSession, TransferOutcome, UploadOrder, fault_answer, make_pulled_body,
+    outcome_answer, status_answer, upload_headers,
 };
 use crate::tenant_places::TenantPlace;
 use crate::write::checks::BodyChecks;
@@ -86,7 +86,7 @@ impl GatewayFront {
         let ReadyUpload { asked, reads_max, taken, turn } = upload;
         let transfer = taken.transfer.clone();
         let question = &transfer.question;
-        let (feed, body) = upload_body(question.bytes);
+        let (feed, body) = make_pulled_body(question.bytes);
         let Some(put) = put_request(&transfer, body) else {
             taken.give_up().await;
             return status_answer(StatusCode::BAD_REQUEST);
@@ -125,7 +125,7 @@ impl GatewayFront {
     }
 }
 
-fn put_request(transfer: &PreparedTransfer, body: UploadBody) -> Option<Request<LentRequestBody>> {
+fn put_request(transfer: &PreparedTransfer, body: PulledBody) -> Option<Request<LentRequestBody>> {
     let question = &transfer.question;
     let mut request = object_request(Method::PUT, &question.path)?;
     request.headers_mut().extend(transfer.headers.clone());

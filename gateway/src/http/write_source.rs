@@ -9,14 +9,14 @@ use http_body::{Body, Frame, SizeHint};
 use s3s::StdError;
 use verbs3_lending::LentSource;
 
-use crate::s3_rdma::UploadBody;
+use crate::s3_rdma::PulledBody;
 
 /// The body of such a write.
 pub(crate) enum WriteSource {
     /// Memory that a process of this host lends.
     Lent(LentSource),
     /// Memory of a client of another host.
-    Client(UploadBody),
+    Client(PulledBody),
 }
 
 impl Body for WriteSource {

@@ -6,8 +6,8 @@ use http_body::Body;
 use http_body_util::BodyExt as _;
 use verbs3_rdma::client_memory::{ClientConnection, ClientEnd, ClientMemoryError, ClientPlace};
 
+use super::pulled_body::PulledBodyFeed;
 use super::s3_rdma_metrics::TransferOutcome;
-use super::upload_body::UploadFeed;
 
 /// What is to be moved, and where to.
 pub(crate) struct TransferOrder<B> {
@@ -25,7 +25,7 @@ pub(crate) struct UploadOrder {
     pub(crate) client: ClientEnd,
     pub(crate) place: ClientPlace,
     pub(crate) bytes: u64,
-    pub(crate) feed: UploadFeed,
+    pub(crate) feed: PulledBodyFeed,
 }
 
 /// Either.
@@ -130,7 +130,7 @@ mod tests {
     use http_body_util::Empty;
     use verbs3_rdma::client_memory::{OwnEnd, PortGid};
 
-    use super::super::upload_body::upload_body;
+    use super::super::pulled_body::make_pulled_body;
     use super::*;
 
     const PIECE_BYTES: u64 = 10;
@@ -177,7 +177,7 @@ mod tests {
         async fn close_connection(self: Box<Self>) {}
     }
 
-    fn order(bytes: u64, feed: UploadFeed) -> MoveOrder<Empty<Bytes>> {
+    fn order(bytes: u64, feed: PulledBodyFeed) -> MoveOrder<Empty<Bytes>> {
         let client =
             ClientEnd { pair_number: 1, gid: PortGid([1; 16]), first_packet: 1, reads_max: 1 };
         MoveOrder::Upload(UploadOrder {
@@ -192,7 +192,7 @@ mod tests {
     async fn body_is_what_is_at_its_addresses_in_order() {
         for bytes in [1, 9, 10, 11, 30, 31, 95] {
             let mut client = AddressClient { posted: VecDeque::new(), posts: 0 };
-            let (feed, body) = upload_body(bytes);
+            let (feed, body) = make_pulled_body(bytes);
             let moving = move_order(&mut client, order(bytes, feed));
             let (moved, body) = tokio::join!(moving, body.collect());
             assert_eq!(moved, Ok(()));
@@ -205,7 +205,7 @@ mod tests {
     #[tokio::test]
     async fn reads_wait_for_the_write_and_end_with_it() {
         let mut client = AddressClient { posted: VecDeque::new(), posts: 0 };
-        let (feed, body) = upload_body(1000);
+        let (feed, body) = make_pulled_body(1000);
         {
             let moving = move_order(&mut client, order(1000, feed));
             tokio::pin!(moving);

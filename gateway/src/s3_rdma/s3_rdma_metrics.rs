@@ -3,8 +3,9 @@
 use prometheus::{IntCounter, IntGauge};
 use verbs3_metrics::{MetricFamily, MetricLabel, MetricsTable};
 
-/// Payloads that are written into memory of clients of other hosts, or read out of it
-/// (docs/s3-over-rdma.md).
+/// Payloads that go by RDMA into memory of clients of other hosts, or out of it.
+///
+/// See docs/s3-over-rdma.md.
 #[derive(MetricsTable)]
 #[metrics(prefix = "verbs3_s3_rdma")]
 pub(crate) struct S3RdmaMetrics {

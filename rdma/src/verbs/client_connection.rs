@@ -35,6 +35,9 @@ pub const CLIENT_PIECE_BYTES: usize = 256 << 10;
 /// and 160 µs.
 pub const CLIENT_PIECES: usize = 8;
 
+/// Most bytes of a read that are taken at once. Who takes them has counted with pieces such as those
+/// of a body over HTTP.
+const TAKEN_BYTES_MAX: usize = 64 << 10;
 /// Pause between two looks at the completions of a queue pair that ends.
 const DRAIN_PAUSE: Duration = Duration::from_micros(50);
 /// Completions that one look takes.
@@ -68,8 +71,8 @@ pub(super) struct VerbsClientConnection {
     tasks: TaskTracker,
     /// Id of the last request.
     made: u64,
-    /// Reads that are complete, in the order of their posts, and not taken yet.
-    arrived: VecDeque<ReadPiece>,
+    /// Reads that are complete, in the order of their posts, and not taken whole yet.
+    arrived: VecDeque<ArrivedPiece>,
     /// A request has failed: nothing is moved any more.
     has_failed: bool,
     _counted: GaugeGuard,
@@ -106,12 +109,28 @@ struct ReadPiece {
 }
 
 impl ReadPiece {
-    /// Returns a copy of the bytes of a read that is complete. A copy: whoever has them may keep them
-    /// for longer than the transfer, and its cells are another's then.
-    fn into_bytes(mut self) -> Option<Bytes> {
+    /// Shows the bytes. The read has to be complete.
+    fn show_bytes(mut self) -> ArrivedPiece {
         self.writer.publish_bytes(self.bytes);
-        let read = self.reader.pinned_bytes(0..self.bytes)?;
-        Some(Bytes::copy_from_slice(&read))
+        ArrivedPiece { reader: self.reader, bytes: self.bytes, taken: 0 }
+    }
+}
+
+/// The bytes of a read that is complete.
+struct ArrivedPiece {
+    reader: CellReader,
+    bytes: usize,
+    taken: usize,
+}
+
+impl ArrivedPiece {
+    /// Returns a copy of the next bytes. A copy: whoever has them may keep them for longer than the
+    /// transfer, and its cells are another's then.
+    fn take_bytes(&mut self) -> Option<Bytes> {
+        let end = self.bytes.min(self.taken + TAKEN_BYTES_MAX);
+        let next = self.reader.pinned_bytes(self.taken..end)?;
+        self.taken = end;
+        Some(Bytes::copy_from_slice(&next))
     }
 }
 
@@ -199,7 +218,7 @@ impl VerbsClientConnection {
         // First, so that a request that is half posted keeps its memory.
         live.posted.push_back(PostedRequest { id, memory });
         // SAFETY: a source is published, so nobody changes it; a target is a cell's spare range, and
-        // nobody but `into_bytes` asks for it, behind the completion. `posted` keeps it until its
+        // nobody but `show_bytes` has it, behind the completion. `posted` keeps it until its
         // completion, or until `end_pair` has destroyed the queue pair; where that fails, for ever.
         unsafe { live.pair.post_request(work) }.map_err(ClientMemoryError::Device)
     }
@@ -231,7 +250,7 @@ impl VerbsClientConnection {
             let done = live.posted.pop_front().filter(|done| done.id == completion.id);
             match done.map(|done| done.memory) {
                 Some(PostedMemory::Source { .. }) => {}
-                Some(PostedMemory::Target(piece)) => self.arrived.push_back(piece),
+                Some(PostedMemory::Target(piece)) => self.arrived.push_back(piece.show_bytes()),
                 None => {
                     let cause = io::Error::other("a completion is out of its turn");
                     return Err(ClientMemoryError::Device(cause));
@@ -345,8 +364,12 @@ impl ClientConnection for VerbsClientConnection {
             }
             self.await_completion().await?;
         }
-        let piece = self.arrived.pop_front().and_then(ReadPiece::into_bytes);
-        piece.map(Some).ok_or(ClientMemoryError::NoMemory)
+        let Some(oldest) = self.arrived.front_mut() else { return Ok(None) };
+        let bytes = oldest.take_bytes().ok_or(ClientMemoryError::NoMemory)?;
+        if oldest.taken == oldest.bytes {
+            self.arrived.pop_front();
+        }
+        Ok(Some(bytes))
     }
 
     async fn await_written(&mut self) -> Result<(), ClientMemoryError> {

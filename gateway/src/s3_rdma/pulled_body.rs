@@ -12,22 +12,22 @@ use tokio::sync::mpsc;
 /// Pieces that wait for the write, besides those that the reads have.
 const PIECES_WAITING: usize = 1;
 
-enum UploadFrame {
+enum PulledFrame {
     Piece(Bytes),
     /// All was read.
     End,
 }
 
 /// The end of a body where bytes go in. Dropping it breaks the body off.
-pub(crate) struct UploadFeed(mpsc::Sender<UploadFrame>);
+pub(crate) struct PulledBodyFeed(mpsc::Sender<PulledFrame>);
 
 /// The write takes no more.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WriteEnded;
 
 /// The end of a body that is written.
-pub(crate) struct UploadBody {
-    frames: mpsc::Receiver<UploadFrame>,
+pub(crate) struct PulledBody {
+    frames: mpsc::Receiver<PulledFrame>,
     left: u64,
     is_over: bool,
 }
@@ -35,18 +35,18 @@ pub(crate) struct UploadBody {
 /// The client's memory was not read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a read of a client's memory ended before its body")]
-pub(crate) struct UploadCut;
+pub(crate) struct PulledBodyCut;
 
 /// Makes a body of `bytes`.
-pub(crate) fn upload_body(bytes: u64) -> (UploadFeed, UploadBody) {
+pub(crate) fn make_pulled_body(bytes: u64) -> (PulledBodyFeed, PulledBody) {
     let (feed, frames) = mpsc::channel(PIECES_WAITING);
-    (UploadFeed(feed), UploadBody { frames, left: bytes, is_over: false })
+    (PulledBodyFeed(feed), PulledBody { frames, left: bytes, is_over: false })
 }
 
-impl UploadFeed {
+impl PulledBodyFeed {
     /// Passes a piece on, once there is room.
     pub(crate) async fn pass_piece(&self, piece: Bytes) -> Result<(), WriteEnded> {
-        self.0.send(UploadFrame::Piece(piece)).await.map_err(|_| WriteEnded)
+        self.0.send(PulledFrame::Piece(piece)).await.map_err(|_| WriteEnded)
     }
 
     /// Waits until the write takes no more.
@@ -56,37 +56,37 @@ impl UploadFeed {
 
     /// Says that all was passed on.
     pub(crate) async fn end_body(self) -> Result<(), WriteEnded> {
-        self.0.send(UploadFrame::End).await.map_err(|_| WriteEnded)
+        self.0.send(PulledFrame::End).await.map_err(|_| WriteEnded)
     }
 }
 
-impl UploadBody {
-    fn take_frame(&mut self, frame: Option<UploadFrame>) -> Option<Result<Bytes, UploadCut>> {
+impl PulledBody {
+    fn take_frame(&mut self, frame: Option<PulledFrame>) -> Option<Result<Bytes, PulledBodyCut>> {
         match frame {
-            Some(UploadFrame::Piece(piece)) if piece.len() as u64 <= self.left => {
+            Some(PulledFrame::Piece(piece)) if piece.len() as u64 <= self.left => {
                 self.left -= piece.len() as u64;
                 Some(Ok(piece))
             }
-            Some(UploadFrame::End) if self.left == 0 => {
+            Some(PulledFrame::End) if self.left == 0 => {
                 self.is_over = true;
                 None
             }
-            Some(UploadFrame::Piece(_) | UploadFrame::End) | None => {
+            Some(PulledFrame::Piece(_) | PulledFrame::End) | None => {
                 self.is_over = true;
-                Some(Err(UploadCut))
+                Some(Err(PulledBodyCut))
             }
         }
     }
 }
 
-impl Body for UploadBody {
+impl Body for PulledBody {
     type Data = Bytes;
-    type Error = UploadCut;
+    type Error = PulledBodyCut;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, UploadCut>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, PulledBodyCut>>> {
         if self.is_over {
             return Poll::Ready(None);
         }
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    async fn pass(feed: UploadFeed, pieces: &[&'static [u8]], ends: bool) {
+    async fn pass(feed: PulledBodyFeed, pieces: &[&'static [u8]], ends: bool) {
         for piece in pieces {
             if feed.pass_piece(Bytes::from_static(piece)).await.is_err() {
                 return;
@@ -133,7 +133,7 @@ mod tests {
             (&[], false, false),
             (&[], true, false),
         ] {
-            let (feed, body) = upload_body(10);
+            let (feed, body) = make_pulled_body(10);
             let (collected, ()) = tokio::join!(body.collect(), pass(feed, pieces, ends));
             assert_eq!(collected.is_ok(), whole, "{pieces:?} {ends}");
             if let Ok(collected) = collected {
@@ -144,7 +144,7 @@ mod tests {
 
     #[tokio::test]
     async fn feed_waits_for_the_write_and_notices_its_end() {
-        let (feed, mut body) = upload_body(10);
+        let (feed, mut body) = make_pulled_body(10);
         feed.pass_piece(Bytes::from_static(b"0")).await.unwrap();
         {
             let second = feed.pass_piece(Bytes::from_static(b"1"));
