@@ -22,6 +22,7 @@ mod lent_request;
 mod outbound_body;
 mod outbound_queue;
 mod rate_floor;
+mod rdma_object_request;
 mod rdma_requests;
 mod rdma_uploads;
 mod request_preparation;

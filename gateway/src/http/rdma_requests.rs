@@ -1,21 +1,18 @@
 //! Answers what requests ask of RDMA before anything else looks at them: the endpoints of
-//! `hipobj-rc-v2`, and tokens on requests for objects. An object is asked for as its sender could
-//! by HTTP: under the same rights, bounds, checks and log.
+//! `hipobj-rc-v2`, and tokens on requests for objects. Who asks at an endpoint is proven here.
+//! `rdma_object_request` asks for the object, and `rdma_uploads` takes PUTs.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body::Body as _;
 use s3s::{HttpResponse, S3ErrorCode};
 use verbs3_rdma::client_memory::ClientEnd;
 
-use super::client_progress::ClientProgress;
-use super::connection_peer::ConnectionPeer;
 use super::gateway_front::{GatewayFront, answer_of};
 use super::hyper_body::HttpRequestBody;
 use super::lent_request::LentRequestBody;
-use super::outbound_body::OutboundBody;
+use super::rdma_object_request::{error_status, object_request};
 use super::rdma_uploads::ReadyUpload;
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
@@ -25,9 +22,6 @@ use crate::s3_rdma::{
     order_refusal_answer, outcome_answer, prepared_answer, prove_sender, read_cancel, read_prepare,
     read_ready, refusal_answer, status_answer, unsupported_dialect,
 };
-
-/// The host of requests that no client has sent. Without a bucket in it, they are path style.
-const OWN_HOST: HeaderValue = HeaderValue::from_static("localhost");
 
 impl GatewayFront {
     /// Answers a request that must not go on: one to an endpoint of S3 over RDMA, or an upload
@@ -186,27 +180,6 @@ impl GatewayFront {
         let outcome = taken.move_transfer(MoveOrder::Download(order), turn).await;
         outcome_answer(outcome, question, &parts.headers)
     }
-
-    /// Asks for an object, or writes one, in the name of an identity.
-    pub(super) async fn ask_object(
-        &self,
-        request: Request<LentRequestBody>,
-        identity: &Arc<AuthIdentity>,
-        exchange: &HttpExchange,
-    ) -> Response<OutboundBody> {
-        // Its progress is its own: no answer of this connection waits for its client meanwhile.
-        let (progress, caller) = (ClientProgress::new(), exchange.caller.clone());
-        let peer = ConnectionPeer { progress, caller };
-        self.answer_known_request(request, None, identity.clone(), &peer, None).await
-    }
-}
-
-pub(super) fn object_request(method: Method, path: &str) -> Option<Request<LentRequestBody>> {
-    let mut request = Request::new(None);
-    *request.method_mut() = method;
-    *request.uri_mut() = Uri::try_from(path).ok().filter(|uri| uri.authority().is_none())?;
-    request.headers_mut().insert(header::HOST, OWN_HOST);
-    Some(request)
 }
 
 /// Builds the read of what was prepared: of that version, where it has a name.
@@ -220,12 +193,4 @@ fn transfer_request(transfer: &PreparedTransfer) -> Option<Request<LentRequestBo
         request.headers_mut().insert(header::IF_MATCH, etag);
     }
     Some(request)
-}
-
-/// Returns the status of an object's answer that is not what was asked for.
-pub(super) fn error_status(found: StatusCode) -> StatusCode {
-    match found.is_client_error() || found.is_server_error() {
-        true => found,
-        false => StatusCode::INTERNAL_SERVER_ERROR,
-    }
 }

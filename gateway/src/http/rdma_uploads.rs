@@ -12,7 +12,7 @@ use verbs3_rdma::client_memory::ClientEnd;
 
 use super::gateway_front::GatewayFront;
 use super::lent_request::LentRequestBody;
-use super::rdma_requests::{error_status, object_request};
+use super::rdma_object_request::{error_status, object_request};
 use super::write_source::WriteSource;
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
