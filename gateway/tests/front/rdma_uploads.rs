@@ -2,17 +2,20 @@
 //! client had, under the rights, promises and announcements of a PUT over HTTP, and nothing is stored
 //! of a payload that was not read to its end. Over a rail of the test.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use verbs3_gateway::PopulateTier;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_settings::TimePeriod;
 
 use crate::client_rail::READS_AHEAD;
 use crate::gateway_fixture::{Answer, until};
 use crate::identities::rules;
+use crate::populating::OneWorker;
 use crate::rdma_transfers::{COOKIE, TransferFixture, cancel, content, prepare, ready, ready_with};
 use crate::signing::Request;
 
@@ -316,4 +319,50 @@ async fn put_that_the_homes_do_not_hear_of_is_not_acknowledged() {
     assert!(answer.status >= 500 && !answer.headers.contains_key("x-amz-rdma-etag"));
     transfers.gateway.homes.refuse_announce.store(false, Ordering::SeqCst);
     assert!(transfers.is_absent("/data/up").await);
+}
+
+#[tokio::test]
+async fn put_whose_right_is_gone_at_ready_stores_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("identities.toml");
+    let allow = |rights| format!("[[identity.allow]]\nmount = \"*\"\nrights = [{rights}]\n");
+    rules(&file, &allow("\"read\", \"write\""));
+    let transfers = TransferFixture::start(|setup| {
+        setup.identities = IdentityStore::load_file(&file).unwrap();
+        setup.settings.s3_over_rdma.ready_wait = TimePeriod(Duration::from_secs(120));
+    })
+    .await;
+    let as_other = |request: Request| request.by("AKOTHER", "other-secret");
+    transfers.has_memory(BODY);
+    let session = transfers.put_session(as_other(prepare_put("/data/up", 15))).await;
+    rules(&file, &allow("\"read\""));
+    let probe = as_other(Request::new("PUT", "/data/probe").header("content-length", "1"));
+    let withdrawn = async {
+        while transfers.gateway.send(&probe, b"0").await.status != 403 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), withdrawn).await.unwrap();
+    assert_eq!(transfers.step(as_other(ready(&session))).await.status, 403);
+    assert!(transfers.is_absent("/data/up").await);
+    assert_eq!((transfers.ended("unstored"), transfers.rail.open_connections()), (1.0, 0));
+}
+
+#[tokio::test]
+async fn put_is_copied_to_workers_and_one_that_is_cut_is_not() {
+    let worker = Arc::new(OneWorker::default());
+    let shown: Arc<dyn PopulateTier> = worker.clone();
+    let transfers = TransferFixture::start(|setup| {
+        setup.settings.populate.commit_wait_max = TimePeriod(Duration::from_secs(60));
+        setup.populate = Some(shown);
+    })
+    .await;
+    let done = transfers.put_by_rdma("/data/up", &[], BODY).await;
+    let etag = done.headers["x-amz-rdma-etag"].clone();
+    let copied = worker.committed();
+    assert_eq!(copied.last(), Some(&("up".to_owned(), etag, BODY.to_vec())));
+    transfers.rail.readable.store(65_536, Ordering::SeqCst);
+    assert_eq!(transfers.put_by_rdma("/data/up", &[], &content(300_000)).await.status, 500);
+    assert_eq!(worker.committed(), copied);
+    assert_eq!(*transfers.gateway.get("/data/up").await.body, *BODY);
 }
