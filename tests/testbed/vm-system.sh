@@ -196,6 +196,7 @@ capacity = "64MiB"
 [gateway.s3_over_rdma]
 enabled = true
 transfers_max = 2
+ready_wait = "1m"
 transfer_time = "3m"
 [worker.memory]
 capacity = "160MiB"
