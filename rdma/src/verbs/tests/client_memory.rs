@@ -60,10 +60,10 @@ impl TestRail {
     }
 
     async fn connect_for(&self, client: &Client) -> Box<dyn ClientConnection> {
-        let mut writer = self.rail.prepare_connection(client.gid).await.unwrap();
-        client.connect_to(writer.own_end());
-        writer.connect_client(client.end()).await.unwrap();
-        writer
+        let mut connection = self.rail.prepare_connection(client.gid).await.unwrap();
+        client.connect_to(connection.own_end());
+        connection.connect_client(client.end()).await.unwrap();
+        connection
     }
 
     async fn end(self) {
@@ -125,13 +125,13 @@ impl Client {
         ClientEnd { pair_number, gid: self.gid, first_packet: FIRST_PACKET, reads_max: READS_MAX }
     }
 
-    pub(super) fn connect_to(&self, writer: OwnEnd) {
+    pub(super) fn connect_to(&self, connection: OwnEnd) {
         let ends = NumberedEnds {
             gid_index: self.gid_index,
             own_packet: PacketNumber(FIRST_PACKET),
-            peer_gid: writer.gid.0,
-            peer_pair: writer.pair_number,
-            peer_packet: PacketNumber(writer.first_packet),
+            peer_gid: connection.gid.0,
+            peer_pair: connection.pair_number,
+            peer_packet: PacketNumber(connection.first_packet),
             path_mtu: self.path_mtu,
             own_reads: 1,
             peer_reads: READS_MAX,
@@ -187,20 +187,20 @@ async fn client_memory_gets_every_byte_and_the_value_behind_them() {
         // A margin on both sides, which has to stay as it is.
         let client = Client::with_bytes(bytes + 128);
         client.pair.post_immediate_receive(1).unwrap();
-        let mut writer = rail.connect_for(&client).await;
+        let mut connection = rail.connect_for(&client).await;
         let sent = pattern(bytes, bytes as u64);
         let cut = bytes / 3;
         if cut > 0 {
-            writer.write_bytes(client.place_at(64), &sent[..cut], None).await.unwrap();
+            connection.write_bytes(client.place_at(64), &sent[..cut], None).await.unwrap();
         }
         let rest = (client.place_at(64 + cut), &sent[cut..]);
-        writer.write_bytes(rest.0, rest.1, Some(COOKIE)).await.unwrap();
-        writer.await_written().await.unwrap();
+        connection.write_bytes(rest.0, rest.1, Some(COOKIE)).await.unwrap();
+        connection.await_written().await.unwrap();
         assert_eq!(client.await_immediate().await, COOKIE);
         assert!(client.memory[64..64 + bytes] == sent, "{bytes} bytes are as they were sent");
         let margin = client.memory[..64].iter().chain(&client.memory[64 + bytes..]);
         assert!(margin.clone().all(|&byte| byte == 0), "{bytes}: only its place was written");
-        writer.close_connection().await;
+        connection.close_connection().await;
     }
     rail.end().await;
 }
@@ -212,32 +212,32 @@ async fn client_memory_is_written_from_the_address_of_its_kind() {
     let client = Client::open(4096, |_| PortGid(*b"\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\x02"));
     assert!(client.gid.is_link_local());
     client.pair.post_immediate_receive(1).unwrap();
-    let mut writer = rail.connect_for(&client).await;
-    assert!(writer.own_end().gid.is_link_local());
-    writer.write_bytes(client.place_at(0), &[7; 4096], Some(COOKIE)).await.unwrap();
-    writer.await_written().await.unwrap();
+    let mut connection = rail.connect_for(&client).await;
+    assert!(connection.own_end().gid.is_link_local());
+    connection.write_bytes(client.place_at(0), &[7; 4096], Some(COOKIE)).await.unwrap();
+    connection.await_written().await.unwrap();
     assert!(client.await_immediate().await == COOKIE && client.memory == [7; 4096]);
-    writer.close_connection().await;
+    connection.close_connection().await;
     rail.end().await;
 }
 
-/// The client has posted no receive, so that the write waits. It must not come once the writer is
+/// The client has posted no receive, so that the write waits. It must not come once the connection is
 /// closed, though the client would take it then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-async fn client_memory_is_not_written_once_its_writer_is_closed() {
+async fn client_memory_is_not_written_once_its_connection_is_closed() {
     let rail = TestRail::open().await;
     for is_dropped in [false, true] {
         let client = Client::with_bytes(512);
-        let mut writer = rail.connect_for(&client).await;
-        writer.write_bytes(client.place_at(0), &[9; 512], Some(COOKIE)).await.unwrap();
-        let waiting = tokio::time::timeout(Duration::from_millis(300), writer.await_written());
+        let mut connection = rail.connect_for(&client).await;
+        connection.write_bytes(client.place_at(0), &[9; 512], Some(COOKIE)).await.unwrap();
+        let waiting = tokio::time::timeout(Duration::from_millis(300), connection.await_written());
         assert!(waiting.await.is_err(), "it waits for a receive");
         if is_dropped {
-            drop(writer);
+            drop(connection);
             rail.wait_until(|rail| rail.arena.arena_usage().asked_bytes == 0).await;
         } else {
-            writer.close_connection().await;
+            connection.close_connection().await;
             assert_eq!(rail.arena.arena_usage().asked_bytes, 0, "what it read is free");
         }
         client.pair.post_immediate_receive(1).unwrap();
@@ -250,7 +250,7 @@ async fn client_memory_is_not_written_once_its_writer_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-async fn client_memory_that_is_none_harms_its_own_writer_only() {
+async fn client_memory_that_is_none_harms_its_own_connection_only() {
     let rail = TestRail::open().await;
     let honest = Client::with_bytes(4096);
     honest.pair.post_immediate_receive(1).unwrap();
@@ -268,12 +268,12 @@ async fn client_memory_that_is_none_harms_its_own_writer_only() {
         } else {
             wrong
         };
-        let mut writer = rail.connect_for(&liar).await;
-        writer.write_bytes(wrong, &[5; 200], None).await.unwrap();
-        let refused = writer.await_written().await.unwrap_err();
+        let mut connection = rail.connect_for(&liar).await;
+        connection.write_bytes(wrong, &[5; 200], None).await.unwrap();
+        let refused = connection.await_written().await.unwrap_err();
         assert!(matches!(refused, ClientMemoryError::Refused(_)), "{refused}");
         assert!(liar.memory.iter().all(|&byte| byte == 0));
-        writer.close_connection().await;
+        connection.close_connection().await;
     }
     kept.write_bytes(honest.place_at(0), &[3; 4096], Some(COOKIE)).await.unwrap();
     kept.await_written().await.unwrap();
@@ -287,13 +287,13 @@ async fn client_memory_that_is_none_harms_its_own_writer_only() {
 async fn client_memory_of_a_client_that_is_gone_is_given_up() {
     let rail = TestRail::open().await;
     let client = Client::with_bytes(4096);
-    let mut writer = rail.connect_for(&client).await;
+    let mut connection = rail.connect_for(&client).await;
     let place = client.place_at(0);
     drop(client);
-    writer.write_bytes(place, &[5; 4096], None).await.unwrap();
-    let given_up = tokio::time::timeout(PATIENCE, writer.await_written()).await.unwrap();
+    connection.write_bytes(place, &[5; 4096], None).await.unwrap();
+    let given_up = tokio::time::timeout(PATIENCE, connection.await_written()).await.unwrap();
     assert!(matches!(given_up, Err(ClientMemoryError::Refused(_))), "{given_up:?}");
-    writer.close_connection().await;
+    connection.close_connection().await;
     // One that was never connected ends as well.
     let unused = rail.rail.prepare_connection(test_address().into()).await.unwrap();
     unused.close_connection().await;
