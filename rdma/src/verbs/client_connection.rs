@@ -246,8 +246,9 @@ impl VerbsClientConnection {
                 let cause = io::Error::other(WorkCompletion::describe_status(status));
                 return Err(ClientMemoryError::Refused(cause));
             }
-            // Each request has a completion of its own, and they come in order.
-            let done = live.posted.pop_front().filter(|done| done.id == completion.id);
+            // Each request has a completion of its own, and they come in order. One that does not
+            // leaves all memory to the device.
+            let done = live.posted.pop_front_if(|next| next.id == completion.id);
             match done.map(|done| done.memory) {
                 Some(PostedMemory::Source { .. }) => {}
                 Some(PostedMemory::Target(piece)) => self.arrived.push_back(piece.show_bytes()),
