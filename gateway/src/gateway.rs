@@ -281,8 +281,8 @@ impl GatewayService {
         self.lending.open_socket(succeeds)
     }
 
-    /// Writes payloads into memory of clients of other hosts over these rails from now on, if the
-    /// settings want it.
+    /// Writes payloads into memory of clients of other hosts, and reads them out of it, over these
+    /// rails from now on, if the settings want it.
     pub fn serve_by_rdma(&self, rails: Vec<Arc<dyn ClientMemoryRail>>) {
         self.front.rdma.sessions.open_rails(rails);
     }
