@@ -36,6 +36,8 @@ pub struct TestRail {
     /// It refuses reads beyond so many bytes.
     pub readable: AtomicUsize,
     pub reads_posted: AtomicUsize,
+    /// The client changes all of its memory behind each read.
+    pub changes: AtomicBool,
     /// How long the end of a writer takes, in milliseconds.
     pub closing_ms: AtomicUsize,
     /// No rail is up.
@@ -132,7 +134,12 @@ impl ClientConnection for TestConnection {
         if at + bytes > self.rail.readable.load(Ordering::SeqCst) {
             return Err(ClientMemoryError::Refused(std::io::Error::other("the test wants it so")));
         }
-        Ok(Some(Bytes::copy_from_slice(&self.rail.memory.lock()[at..at + bytes])))
+        let mut memory = self.rail.memory.lock();
+        let read = Bytes::copy_from_slice(&memory[at..at + bytes]);
+        if self.rail.changes.load(Ordering::SeqCst) {
+            memory.fill(0xff);
+        }
+        Ok(Some(read))
     }
 
     async fn await_written(&mut self) -> Result<(), ClientMemoryError> {

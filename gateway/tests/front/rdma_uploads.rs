@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use verbs3_gateway::PopulateTier;
@@ -365,4 +367,39 @@ async fn put_is_copied_to_workers_and_one_that_is_cut_is_not() {
     assert_eq!(transfers.put_by_rdma("/data/up", &[], &content(300_000)).await.status, 500);
     assert_eq!(worker.committed(), copied);
     assert_eq!(*transfers.gateway.get("/data/up").await.body, *BODY);
+}
+
+/// Each byte is read once, so what is promised, stored and told is of the same bytes.
+#[tokio::test]
+async fn put_of_memory_that_changes_is_what_was_read() {
+    let transfers = TransferFixture::usual().await;
+    transfers.rail.changes.store(true, Ordering::SeqCst);
+    let done = transfers.put_by_rdma("/data/up", &[], &content(300_000)).await;
+    assert_eq!(done.status, 200);
+    let stored = transfers.gateway.get("/data/up").await;
+    let mut read = content(300_000);
+    read[65_536..].fill(0xff);
+    assert!(*stored.body == *read);
+    let by_http = transfers.gateway.put("/data/same", &read).await;
+    assert_eq!(done.headers["x-amz-rdma-etag"], by_http.headers["etag"]);
+    // CRC32 of what the client had before.
+    let crc32 = crc32_of(&content(300_000));
+    let promise = [("x-amz-checksum-crc32", crc32.as_str())];
+    let broken = transfers.put_by_rdma("/data/broken", &promise, &content(300_000)).await;
+    assert_eq!(broken.status, 400);
+    assert!(transfers.is_absent("/data/broken").await);
+    transfers.rail.changes.store(false, Ordering::SeqCst);
+    let kept = transfers.put_by_rdma("/data/kept", &promise, &content(300_000)).await;
+    assert_eq!(kept.status, 200);
+}
+
+fn crc32_of(bytes: &[u8]) -> String {
+    let mut sum = u32::MAX;
+    for &byte in bytes {
+        sum ^= u32::from(byte);
+        for _ in 0..8 {
+            sum = (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg());
+        }
+    }
+    BASE64.encode((!sum).to_be_bytes())
 }
