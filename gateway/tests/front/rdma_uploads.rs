@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use verbs3_gateway::PopulateTier;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_settings::TimePeriod;
 
+use crate::chunked::crc32;
 use crate::client_rail::READS_AHEAD;
 use crate::gateway_fixture::{Answer, until};
 use crate::identities::rules;
@@ -383,7 +382,7 @@ async fn put_of_memory_that_changes_is_what_was_read() {
     let by_http = transfers.gateway.put("/data/same", &read).await;
     assert_eq!(done.headers["x-amz-rdma-etag"], by_http.headers["etag"]);
     // CRC32 of what the client had before.
-    let crc32 = crc32_of(&content(300_000));
+    let crc32 = crc32(&content(300_000));
     let promise = [("x-amz-checksum-crc32", crc32.as_str())];
     let broken = transfers.put_by_rdma("/data/broken", &promise, &content(300_000)).await;
     assert_eq!(broken.status, 400);
@@ -391,15 +390,4 @@ async fn put_of_memory_that_changes_is_what_was_read() {
     transfers.rail.changes.store(false, Ordering::SeqCst);
     let kept = transfers.put_by_rdma("/data/kept", &promise, &content(300_000)).await;
     assert_eq!(kept.status, 200);
-}
-
-fn crc32_of(bytes: &[u8]) -> String {
-    let mut sum = u32::MAX;
-    for &byte in bytes {
-        sum ^= u32::from(byte);
-        for _ in 0..8 {
-            sum = (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg());
-        }
-    }
-    BASE64.encode((!sum).to_be_bytes())
 }
