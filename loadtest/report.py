@@ -127,14 +127,18 @@ class Report:
 
     def small(self):
         rows = []
-        if record := self.record("head"):
-            found = ratio(record, "requests_per_second")
-            plain = load(self.folder, "two-shm-4k.json")
-            theirs = rate(plain["sides"][1], "requests_per_second") if plain else None
+        plain = load(self.folder, "two-shm-4k.json")
+        theirs = rate(plain["sides"][1], "requests_per_second") if plain else None
+        for absent, what in [("0.0", "HEADs of objects of 4 KiB"), ("1.0", "HEADs of absent objects"),
+                             ("0.5", "HEADs of present and absent objects, 16 connections")]:
+            if not (record := self.record(f"head-{absent}")):
+                continue
             ours = rate(record["sides"][0], "requests_per_second")
-            rows.append(["HEADs of objects of 4 KiB, requests/s", f"{number(ours)}; nginx's HEADs: {found}", ratio(record, "server_cpu_per_request")])
-            if theirs:
-                self.aim("HEADs a second ÷ nginx's GETs of 4 KiB, in another run", "≥ 1.0", f"{ours / theirs:.2f}", ours >= theirs)
+            rows.append([f"{what}, requests/s", f"{number(ours)}; ÷ nginx's: {ratio(record, 'requests_per_second')}", ratio(record, "server_cpu_per_request")])
+            if absent == "0.5":
+                self.aim(f"1,000 {what}, ms", "≤ 25", number(1e6 / ours, 1), ours >= 40_000)
+            elif theirs:
+                self.aim(f"{what} a second ÷ nginx's GETs of 4 KiB, in another run", "≥ 1.0", f"{ours / theirs:.2f}", ours >= theirs)
         if record := self.record("half"):
             found = record["ratios"]["latency_p99"]["mean"]
             asked = record["scenario"]["load"]
@@ -215,7 +219,7 @@ class Report:
 
     def cold(self):
         rows = []
-        for name, what in [("cold", "16 MiB, 8 connections"), ("cold-first-byte", "1 MiB, one at a time")]:
+        for name, what in [("cold", "16 MiB, 8 connections"), ("cold-first-byte", "1 MiB, one at a time"), ("cold-stream", "1 GiB, by one connection")]:
             record = self.record(name)
             if not record:
                 continue
@@ -223,9 +227,11 @@ class Report:
             first = [micros(side, "first_byte", "p50") for side in (theirs, ours)]
             rows.append([what, number(rate(theirs, "mib_per_second"), 1), number(rate(ours, "mib_per_second"), 1), ratio(record, "mib_per_second"),
                          number(first[0]), number(first[1]), ratio(record, "first_byte_p50"), number(rate(ours, "server_cpu_us_per_mib"))])
+            found = record["ratios"]["mib_per_second"]["mean"]
             if name == "cold":
-                found = record["ratios"]["mib_per_second"]["mean"]
                 self.aim("cold GET of 16 MiB, throughput ÷ direct", "≥ 0.9", ratio(record, "mib_per_second"), found >= 0.9)
+            elif name == "cold-stream":
+                self.aim("cold GET of 1 GiB by one connection, throughput ÷ direct", "≥ 2", ratio(record, "mib_per_second"), found >= 2)
             else:
                 bound = 1.15 * first[0] + 1000
                 self.aim("cold GET of 1 MiB, first byte", "≤ 1.15 × direct + 1 ms", f"{first[1] / 1e3:.2f} ms; bound {bound / 1e3:.2f} ms", first[1] <= bound)
@@ -281,6 +287,13 @@ class Report:
     def lent(self):
         if lines := self.lines("lent"):
             rows = [re.split(r"\s{2,}", line.strip()) for line in lines[1:]]
+            found = {(size, way): [float(figure.replace(",", "")) for figure in figures] for size, way, *figures in rows}
+            for size, way, most in [("4 KiB", "read", 70), ("128 KiB", "read", 80), ("1 MiB", "read_pages", 90), ("1 MiB", "read", 130)]:
+                if figures := found.get((size, way)):
+                    self.aim(f"lent memory, `{way}` of {size}, µs", f"≤ {most}", number(figures[0]), figures[0] <= most)
+            for size, way, most in [("16 MiB", "read_pages", 0.02), ("16 MiB", "read", 0.35)]:
+                if figures := found.get((size, way)):
+                    self.aim(f"lent memory, `{way}` of {size}, time ÷ boto3", f"≤ {most}", f"{figures[-1]:.3f}", figures[-1] <= most)
             self.add("## By lent memory", "One client in Python, gateway and worker over shared memory, with leases (`python/bench/lent_reads.py`). Each way twenty times in a row, then the next. Medians of times; CPU is the client's, a mean.",
                      table(["size", "way", "µs", "client's CPU, µs", "÷ boto3"], rows))
 

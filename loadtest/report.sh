@@ -106,9 +106,14 @@ part_two() {
 }
 
 part_head() {
+  local absent
   one_pair shm
-  "$VERBS3" bench s3 hot-4k --show | sed 's/^pattern = .*/pattern = "head"/' >"$DIR/head.toml"
-  bench head "$DIR/head.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against nginx --pid "$(comma "${TIER_PIDS[@]}")"
+  # The part of them whose object is not there: none, half over twice the connections, all.
+  for absent in 0.0 0.5 1.0; do
+    "$VERBS3" bench s3 hot-4k --show | sed "s/^pattern = .*/pattern = \"head\"\nabsent = $absent/" >"$DIR/head.toml"
+    bench "head-$absent" "$DIR/head.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against nginx --pid "$(comma "${TIER_PIDS[@]}")" \
+      --connections "$([ "$absent" = 0.5 ] && echo 16 || echo 8)"
+  done
 }
 
 # At half of what it can: what a request waits for there is not its own queue.
@@ -170,9 +175,13 @@ part_ranges() {
 part_cold() {
   local scenario
   store; shaped BEHIND "$STORE_PORT"; shaped DIRECT "$STORE_PORT"; tier 1 1
-  for scenario in cold cold-first-byte; do
-    "$VERBS3" bench s3 "$scenario" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
-    bench "$scenario" "$scenario" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" \
+  "$VERBS3" bench s3 cold --show >"$DIR/cold"
+  "$VERBS3" bench s3 cold-first-byte --show >"$DIR/cold-first-byte"
+  # One of 1 GiB a round, by one connection.
+  sed 's/^name = .*/name = "cold-stream"/; s/^count = 32/count = 1/; s/^bytes = .*/bytes = "1GiB"/; s/^connections = 8/connections = 1/; s/^count = 5/count = 3/; s/^warm_up = .*/warm_up = "0s"/' "$DIR/cold" >"$DIR/cold-stream"
+  for scenario in cold cold-first-byte cold-stream; do
+    "$VERBS3" bench s3 "$DIR/$scenario" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
+    bench "$scenario" "$DIR/$scenario" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" \
       --prepare none --pid "$(comma "${TIER_PIDS[@]}")" --against-pid "${PIDS[0]}"
   done
 }

@@ -1,7 +1,7 @@
 //! The one binary. Owns the choice of what to run. Composes, and does none of the work itself.
 //!
-//! The allocator is the system's: mimalloc 0.1.52 held 90 to 110 MiB more after the demonstration,
-//! and was not faster.
+//! The allocator is jemalloc: what a worker keeps of small objects lies between what fills take and
+//! give back, and glibc's keeps two to three times as much in between (docs/decisions/memory.md).
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -23,6 +23,9 @@ use arguments::config::ConfigCommand;
 use arguments::{CommandLine, TopLevelCommand, WorkerArguments};
 use clap::Parser;
 use command::bench::BenchCommand;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     match CommandLine::parse().command {

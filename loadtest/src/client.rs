@@ -111,6 +111,10 @@ impl<'a> BenchClient<'a> {
             | ExchangeKind::Chunk
             | ExchangeKind::ReadBack => self.get(step),
             ExchangeKind::Head => self.head_object(step),
+            ExchangeKind::Absent => {
+                let answer = self.exchange_head(step);
+                self.judge_response(answer, 404, b"")
+            }
             ExchangeKind::Put => self.put_object(step),
             ExchangeKind::Multipart => {
                 let part_bytes = self.plan.part_bytes();
@@ -191,13 +195,7 @@ impl<'a> BenchClient<'a> {
     }
 
     fn head_object(&mut self, step: &BenchPlanStep) -> BenchStepResult {
-        let request = match self
-            .sign_request("HEAD", &self.endpoint.object_path(&self.plan.object_key(step.object)))
-        {
-            Ok(request) => request,
-            Err(failure) => return step_result(0, Err(failure)),
-        };
-        let answer = self.exchange_request(&request, |_| Ok(()), |_| {});
+        let answer = self.exchange_head(step);
         let length = answer
             .as_ref()
             .ok()
@@ -208,6 +206,12 @@ impl<'a> BenchClient<'a> {
                 Err(BenchExchangeError::Length { got: length.unwrap_or(0), wanted: step.bytes });
         }
         done
+    }
+
+    fn exchange_head(&mut self, step: &BenchPlanStep) -> Result<BenchResponse, BenchExchangeError> {
+        let path = self.endpoint.object_path(&self.plan.object_key(step.object));
+        let request = self.sign_request("HEAD", &path)?;
+        self.exchange_request(&request, |_| Ok(()), |_| {})
     }
 
     fn exchange_request(

@@ -23,6 +23,8 @@ use crate::scenario::{BenchScenario, ScenarioAccess, ScenarioRange};
 pub enum ExchangeKind {
     Get,
     Head,
+    /// HEAD of an object that is not there, which has to be told.
+    Absent,
     Footer,
     Chunk,
     Put,
@@ -33,9 +35,10 @@ pub enum ExchangeKind {
 
 impl ExchangeKind {
     /// All kinds, in the order in which reports list them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Get,
         Self::Head,
+        Self::Absent,
         Self::Footer,
         Self::Chunk,
         Self::Put,
@@ -48,6 +51,7 @@ impl ExchangeKind {
         match self {
             Self::Get => "get",
             Self::Head => "head",
+            Self::Absent => "absent",
             Self::Footer => "footer",
             Self::Chunk => "chunk",
             Self::Put => "put",
@@ -132,8 +136,13 @@ impl<'a> BenchRequestPlan<'a> {
                 Some(object) => steps.push(self.whole_object_step(ExchangeKind::Get, object)),
                 None => return false,
             },
-            ScenarioAccess::Head => {
-                steps.push(self.whole_object_step(ExchangeKind::Head, random.next_below(count)))
+            ScenarioAccess::Head { absent } => {
+                let object = random.next_below(count);
+                steps.push(match random.next_unit() < *absent {
+                    // Numbers behind the last are nobody's.
+                    true => self.whole_object_step(ExchangeKind::Absent, count + object),
+                    false => self.whole_object_step(ExchangeKind::Head, object),
+                });
             }
             ScenarioAccess::Sequential { range_bytes } => {
                 return self.append_sequential(turn, *range_bytes, steps);

@@ -95,8 +95,8 @@ pub enum ScenarioAccess {
     Parquet { footer_bytes: u64, row_groups: u64, columns: u64, columns_read: u64 },
     /// Writes objects; with `read_back`, reads and compares them afterwards.
     Write { part_bytes: Option<u64>, read_back: bool },
-    /// Only sends HEAD.
-    Head,
+    /// Only sends HEAD. `absent` is the part of them, 0 to 1, whose object was never there.
+    Head { absent: f64 },
 }
 
 /// What starts an operation.
@@ -315,7 +315,9 @@ fn read_access(mut fields: ScenarioFields<'_>) -> ScenarioAccess {
             part_bytes: fields.optional_length("part_bytes", PART_BYTES_MIN..=5 * GIB),
             read_back: fields.read_flag("read_back", true),
         },
-        "head" => ScenarioAccess::Head,
+        "head" => {
+            ScenarioAccess::Head { absent: fields.read_number("absent", Some(0.0), 0.0..=1.0) }
+        }
         _ => ScenarioAccess::Uniform { range: read_range(&mut fields) },
     };
     fields.reject_unknown();

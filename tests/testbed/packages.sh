@@ -4,9 +4,9 @@
 #   packages.sh [build]     only what a build needs with `build`, everything without
 set -euo pipefail
 
-build=(cmake g++ pkg-config libclang1-14 libclang-common-14-dev libnl-3-dev libnl-route-3-dev
+build=(cmake g++ make pkg-config libclang1-14 libclang-common-14-dev libnl-3-dev libnl-route-3-dev
     protobuf-compiler libprotobuf-dev)
-tests=(python3-venv mmdebstrap qemu-system-x86 qemu-user busybox-static cpio kmod gcc-12 make xz-utils iproute2 rdma-core ibverbs-utils
+tests=(python3-venv mmdebstrap qemu-system-x86 qemu-user busybox-static cpio kmod gcc-12 xz-utils iproute2 rdma-core ibverbs-utils
     ibverbs-providers rdmacm-utils perftest procps curl openssl rclone s3fs faketime shellcheck nftables
     chromium-headless-shell fonts-dejavu-core podman crun)
 # Debian's npm brings hundreds of packages along: only where there is none of another origin.

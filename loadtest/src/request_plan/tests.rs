@@ -208,3 +208,19 @@ fn agents_write_keys_of_their_own_and_read_in_other_orders() {
     let scenario = scenario("pattern = \"uniform\"", "");
     assert_eq!(alone[0], all(&BenchRequestPlan::new(&scenario, BenchRound::Measured(1)), 20));
 }
+
+#[test]
+fn heads_of_absent_keys_name_no_object() {
+    let scenario = scenario("pattern = \"head\"\nabsent = 0.25", "");
+    let plan = BenchRequestPlan::new(&scenario, BenchRound::Measured(0));
+    let steps = all(&plan, 500);
+    let (absent, present): (Vec<&BenchPlanStep>, Vec<&BenchPlanStep>) =
+        steps.iter().partition(|step| step.kind == ExchangeKind::Absent);
+    assert!((400..600).contains(&absent.len()) && present.len() == 2000 - absent.len());
+    let stored: HashSet<String> = (0..12).map(|object| plan.object_key(object)).collect();
+    assert!(
+        present.iter().all(|step| step.kind == ExchangeKind::Head
+            && stored.contains(&plan.object_key(step.object)))
+    );
+    assert!(absent.iter().all(|step| !stored.contains(&plan.object_key(step.object))));
+}
