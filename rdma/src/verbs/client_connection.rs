@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -31,8 +32,8 @@ use crate::metrics::{GaugeGuard, rail_metrics};
 
 /// Longest write or read, and its cell in the arena: that of an arena's usual page.
 pub const CLIENT_PIECE_BYTES: usize = 256 << 10;
-/// Writes of one client on their way at once; of reads, those that wait to be taken count, too. With the length above: 2 MiB, the product of 100 Gb/s
-/// and 160 µs.
+/// Writes of one client on their way at once; of reads, those that wait to be taken count, too. With
+/// the length above: 2 MiB, the product of 100 Gb/s and 160 µs.
 pub const CLIENT_PIECES: usize = 8;
 
 /// Most bytes of a read that are taken at once. Who takes them has counted with pieces such as those
@@ -50,8 +51,6 @@ pub(super) struct ConnectionRail {
     pub(super) row: GidRow,
     /// In bytes.
     pub(super) path_mtu: u16,
-    /// READs that the device has on their way at once, for one queue pair.
-    pub(super) reads_max: u8,
     pub(super) completions: Arc<CompletionQueue>,
     pub(super) pair: NumberedQueuePair,
     pub(super) first_packet: u32,
@@ -65,8 +64,10 @@ pub(super) struct VerbsClientConnection {
     reads_max: u8,
     arena: Arena,
     completions: AsyncFd<ReadableSource<CompletionQueue>>,
-    /// `None` once its end has begun.
+    /// `None` once its end has begun, and while it is connected.
     pair: Option<EndingPair>,
+    /// The queue pair, with what became of its connection, once the step that has it is through.
+    connecting: Option<oneshot::Receiver<(EndingPair, io::Result<()>)>>,
     lost: CancellationToken,
     tasks: TaskTracker,
     /// Id of the last request.
@@ -136,16 +137,7 @@ impl ArrivedPiece {
 
 impl VerbsClientConnection {
     pub(super) fn new(made: ConnectionRail, arena: Arena, tasks: TaskTracker) -> io::Result<Self> {
-        let ConnectionRail {
-            open,
-            lost,
-            row,
-            path_mtu,
-            reads_max,
-            completions,
-            pair,
-            first_packet,
-        } = made;
+        let ConnectionRail { open, lost, row, path_mtu, completions, pair, first_packet } = made;
         let end = OwnEnd {
             pair_number: pair.pair_number(),
             gid: row.gid,
@@ -157,10 +149,11 @@ impl VerbsClientConnection {
             end,
             gid_index: row.index,
             path_mtu,
-            reads_max,
+            reads_max: open.device.reads_max,
             arena,
             completions: watch_readable(completions.clone())?,
             pair: Some(EndingPair { pair, completions, posted: VecDeque::new(), rail: open }),
+            connecting: None,
             lost,
             tasks,
             made: 0,
@@ -261,6 +254,18 @@ impl VerbsClientConnection {
         Ok(count > 0)
     }
 
+    /// Waits for the step that connects, if there is one, and takes the queue pair back.
+    async fn await_connected(&mut self) -> Result<(), ClientMemoryError> {
+        let Some(connecting) = &mut self.connecting else { return Ok(()) };
+        let ended = connecting.await;
+        self.connecting = None;
+        let (ending, connected) =
+            ended.map_err(|lost| ClientMemoryError::Device(io::Error::other(lost)))?;
+        self.pair = Some(ending);
+        // The client has named the other end.
+        connected.map_err(ClientMemoryError::Refused)
+    }
+
     /// Waits until fewer than `posted_max` requests are on their way.
     async fn await_room(&mut self, posted_max: usize) -> Result<(), ClientMemoryError> {
         while self.live_pair()?.posted.len() >= posted_max {
@@ -307,18 +312,17 @@ impl ClientConnection for VerbsClientConnection {
             // No RDMA READ comes; some devices refuse a depth of 0.
             peer_reads: 1,
         };
-        // Aside: the kernel may look for the client's address for a second. Where this future is
-        // dropped meanwhile, the queue pair ends with its last holder; nothing is posted yet.
+        // Aside: the kernel may look for the client's address for a second.
         self.live_pair()?;
         let Some(ending) = self.pair.take() else { return Ok(()) };
-        let connecting = run_blocking_aside(&self.tasks, move || {
+        let (done, connecting) = oneshot::channel();
+        self.connecting = Some(connecting);
+        spawn_blocking_aside(&self.tasks, move || {
             let connected = ending.pair.connect_ends(&ends);
-            (ending, connected)
+            // Where nobody waits any more, the queue pair ends here; nothing is posted yet.
+            let _ = done.send((ending, connected));
         });
-        let (ending, connected) = connecting.await.map_err(ClientMemoryError::Device)?;
-        self.pair = Some(ending);
-        // The client has named the other end.
-        connected.map_err(ClientMemoryError::Refused)
+        self.await_connected().await
     }
 
     async fn write_bytes(
@@ -382,6 +386,8 @@ impl ClientConnection for VerbsClientConnection {
     }
 
     async fn close_connection(mut self: Box<Self>) {
+        // A step that was given up still has the queue pair.
+        let _ = self.await_connected().await;
         if let Some(ending) = self.pair.take() {
             let _ = run_blocking_aside(&self.tasks, move || ending.end_pair()).await;
         }
@@ -397,48 +403,62 @@ impl Drop for VerbsClientConnection {
 }
 
 impl EndingPair {
-    /// Ends the queue pair. Its memory is free again once the device can't read it any more.
+    /// Ends the queue pair. Its memory is free again once the device is done with it.
     fn end_pair(self) {
         let Self { pair, completions, posted, rail } = self;
         let stopped = pair.stop_traffic();
         let is_silent = posted.is_empty() || rail.device.health.is_fatal();
-        if stopped.is_ok() && !is_silent && pair.post_beacon().is_ok() {
-            drain_completions(&completions);
-        }
+        let is_drained = stopped.is_ok()
+            && !is_silent
+            && pair.post_beacon().is_ok()
+            && drain_completions(&completions);
         let Err(error) = pair.destroy() else { return };
         let label = rail.rail.metric_label();
-        let Err(not_stopped) = stopped else {
+        if rail.device.domain.is_disassociated() {
+            tracing::warn!(rail = label, "a queue pair to a client has ended with its device");
+            return;
+        }
+        if is_memory_free(&posted, stopped.is_ok(), is_drained) {
             tracing::warn!(
                 rail = label, %error,
                 "a queue pair to a client stays with its device; it is stopped, so its memory is \
                 used again"
             );
             return;
-        };
-        if rail.device.domain.is_disassociated() {
-            tracing::warn!(rail = label, "a queue pair to a client has ended with its device");
-            return;
         }
         rail_metrics(&label).queue_pairs_surviving.inc();
         tracing::error!(
-            rail = label, %error, %not_stopped,
-            "a queue pair to a client can be neither stopped nor destroyed; the memory that it \
-            reads is not used again until this process is restarted"
+            rail = label, %error, ?stopped,
+            "a queue pair to a client can't be destroyed, and its device may not be done with its \
+            memory; that is not used again until this process is restarted"
         );
         std::mem::forget(posted);
     }
 }
 
-/// Takes completions until the beacon's: the device is done with all requests before it.
-fn drain_completions(completions: &CompletionQueue) {
+/// Returns whether the memory of requests may be used again, though their queue pair is still there.
+/// A device that is stopped sends nothing, so sources are free. Targets are free only once all
+/// requests are known to be complete.
+fn is_memory_free(posted: &VecDeque<PostedRequest>, is_stopped: bool, is_drained: bool) -> bool {
+    let is_read = |request: &PostedRequest| matches!(request.memory, PostedMemory::Source { .. });
+    is_drained || (is_stopped && posted.iter().all(is_read))
+}
+
+/// Takes completions until the beacon's. Returns whether it has come: the device is done with all
+/// requests before it.
+fn drain_completions(completions: &CompletionQueue) -> bool {
     let until = Instant::now() + DRAIN_MAX;
     let mut polled = [WorkCompletion::NONE; POLL_MAX];
     while Instant::now() < until {
         match completions.poll(&mut polled) {
             Ok(0) => std::thread::sleep(DRAIN_PAUSE),
-            Ok(count) if polled[..count].iter().any(|taken| taken.id == BEACON) => return,
+            Ok(count) if polled[..count].iter().any(|taken| taken.id == BEACON) => return true,
             Ok(_) => {}
-            Err(_) => return,
+            Err(_) => return false,
         }
     }
+    false
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,17 +147,7 @@ impl ClientRailInner {
         let completions = Arc::new(CompletionQueue::new(domain.clone(), entries, vector)?);
         let pair = NumberedQueuePair::new(domain, &completions, CLIENT_PIECES as u32)?;
         let first_packet = rand::rng().random_range(1..=PACKET_MAX);
-        let reads_max = domain.query_capabilities()?.reads_max;
-        Ok(Some(ConnectionRail {
-            open,
-            lost,
-            row,
-            path_mtu,
-            reads_max,
-            completions,
-            pair,
-            first_packet,
-        }))
+        Ok(Some(ConnectionRail { open, lost, row, path_mtu, completions, pair, first_packet }))
     }
 }
 

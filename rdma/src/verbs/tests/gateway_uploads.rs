@@ -118,7 +118,7 @@ async fn gateway_client_that_lies_or_goes_stores_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a gateway and an RDMA device: the step s3_over_rdma of tests/testbed/vm-suite.sh"]
-async fn gateway_client_is_not_read_behind_its_cancel() {
+async fn gateway_client_that_cancels_stores_all_or_nothing() {
     let content = pattern(64 << 20, 12);
     let mut session = upload("up/cancelled", &content);
     let answer = order(&session);
