@@ -13,7 +13,7 @@ fn read_of(arena: &Arena) -> PostedRequest {
 /// A device that is stopped may not be done with what it writes. Only its completions tell.
 #[test]
 fn target_of_a_read_is_not_free_before_its_completion() {
-    let capacity_bytes = 2 * CLIENT_PIECE_BYTES;
+    let capacity_bytes = CLIENT_PIECES * CLIENT_PIECE_BYTES;
     let options =
         ArenaOptions { capacity_bytes, cell_bytes_max: CLIENT_PIECE_BYTES, populate: false };
     let arena = Arena::map_memory(options).unwrap();
