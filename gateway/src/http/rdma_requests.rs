@@ -16,6 +16,7 @@ use super::rdma_object_request::{error_status, object_request};
 use super::rdma_uploads::ReadyUpload;
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
+use crate::metrics::DenialReason;
 use crate::s3_rdma::{
     ControlSender, MoveOrder, PrepareQuestion, PreparedTransfer, QuestionFault, RdmaWish,
     ReadyQuestion, TransferOperation, TransferOrder, control_step, fault_answer,
@@ -61,16 +62,15 @@ impl GatewayFront {
         }
         let sender = match prove_sender(&self.rdma.identities, request, self.clock_skew_max) {
             Ok(sender) => sender,
-            Err(reason) => {
-                self.metrics.count_denial(reason);
-                exchange.counted.store(true, Ordering::Relaxed);
-                return answer_of(S3ErrorCode::AccessDenied.into());
-            }
+            Err(reason) => return self.deny_sender(reason, exchange),
         };
         exchange.note_identity(sender.identity.clone());
         let answered = match step {
             "prepare" => match read_prepare(headers) {
                 Ok(question) if question.operation != TransferOperation::Get => {
+                    if !sender.signs_object {
+                        return self.deny_sender(DenialReason::Signature, exchange);
+                    }
                     Ok(self.prepare_upload(question, sender, headers).await)
                 }
                 Ok(question) => Ok(self.prepare_transfer(question, sender, exchange).await),
@@ -92,6 +92,12 @@ impl GatewayFront {
         answered.unwrap_or_else(fault_answer)
     }
 
+    fn deny_sender(&self, reason: DenialReason, exchange: &HttpExchange) -> HttpResponse {
+        self.metrics.count_denial(reason);
+        exchange.counted.store(true, Ordering::Relaxed);
+        answer_of(S3ErrorCode::AccessDenied.into())
+    }
+
     /// Looks the object up, and makes this side of the connection.
     async fn prepare_transfer(
         &self,
@@ -99,7 +105,7 @@ impl GatewayFront {
         sender: ControlSender,
         exchange: &HttpExchange,
     ) -> HttpResponse {
-        let ControlSender { access_key, identity } = sender;
+        let ControlSender { access_key, identity, .. } = sender;
         if question.bytes > self.rdma.sessions.transfer_bytes_max() {
             return fault_answer(QuestionFault::TooLarge);
         }
@@ -142,7 +148,7 @@ impl GatewayFront {
         sender: ControlSender,
         exchange: &HttpExchange,
     ) -> HttpResponse {
-        let ControlSender { access_key, identity } = sender;
+        let ControlSender { access_key, identity, .. } = sender;
         let sessions = &self.rdma.sessions;
         let taken = match sessions.take_session(asked.session, &access_key, asked.cookie) {
             Ok(taken) => taken,

@@ -40,7 +40,7 @@ impl GatewayFront {
         sender: ControlSender,
         asked: &HeaderMap,
     ) -> HttpResponse {
-        let ControlSender { access_key, identity } = sender;
+        let ControlSender { access_key, identity, .. } = sender;
         if question.bytes > self.rdma.sessions.transfer_bytes_max() {
             return fault_answer(QuestionFault::TooLarge);
         }
@@ -48,10 +48,11 @@ impl GatewayFront {
             Ok(headers) => headers,
             Err(fault) => return fault_answer(fault),
         };
-        if object_request(Method::PUT, &question.path).is_none() {
+        let Some(put) = object_request(Method::PUT, &question.path) else {
             return fault_answer(QuestionFault::Malformed("x-amz-rdma-target"));
-        }
-        if let Err(refused) = self.judge_upload(&question, &identity, &headers) {
+        };
+        let judged = self.judge_upload(put.uri().path(), question.bytes, &identity, &headers);
+        if let Err(refused) = judged {
             let status = refused.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             return status_answer(status);
         }
@@ -60,19 +61,21 @@ impl GatewayFront {
     }
 
     /// Checks what the write will check again, so that nothing is read for a write that may not be.
+    /// `path` is that of its request.
     fn judge_upload(
         &self,
-        question: &PrepareQuestion,
+        path: &str,
+        bytes: u64,
         identity: &AuthIdentity,
         headers: &HeaderMap,
     ) -> S3Result<()> {
-        let path = percent_decode_str(&question.path).decode_utf8();
+        let path = percent_decode_str(path).decode_utf8();
         let path = path.ok().and_then(|path| parse_path_style(&path).ok());
         let Some(S3Path::Object { bucket, key }) = path else {
             return Err(S3Error::from(S3ErrorCode::InvalidURI));
         };
         self.rdma.core.authorize_put(identity, &bucket, &key, headers)?;
-        BodyChecks::from_headers(question.bytes, headers, None).map(drop)
+        BodyChecks::from_headers(bytes, headers, None).map(drop)
     }
 
     /// Has the payload read, and writes it. Answers once nothing of it is read any more, and the

@@ -1,7 +1,7 @@
 //! Reads what clients of `hipobj-rc-v2` ask: three requests without a body, whose fields are
 //! headers. Checks form and bounds of each field. Knows no session and no object.
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 use verbs3_rdma::client_memory::{ClientPlace, PortGid};
 
 use super::hipobj_token::read_token;
@@ -52,7 +52,7 @@ pub(crate) struct PrepareQuestion {
     pub(crate) gid: PortGid,
     pub(crate) first_packet: u32,
     pub(crate) cookie: u32,
-    /// `/bucket/key`, as in a request's path.
+    /// `/bucket/key`: all of a request's path, and nothing else.
     pub(crate) path: String,
     pub(crate) operation: TransferOperation,
     /// 0 for a PUT.
@@ -181,7 +181,9 @@ pub(crate) fn read_prepare(headers: &HeaderMap) -> Result<PrepareQuestion, Quest
         return Err(QuestionFault::Unsupported);
     }
     let names = path.strip_prefix('/').and_then(|path| path.split_once('/'));
-    if !names.is_some_and(|(bucket, key)| !bucket.is_empty() && !key.is_empty()) {
+    // A request's path has to be all of it: a parser cuts it at a `#`.
+    let is_path = Uri::try_from(path).is_ok_and(|uri| uri.path() == path);
+    if !is_path || !names.is_some_and(|(bucket, key)| !bucket.is_empty() && !key.is_empty()) {
         return Err(QuestionFault::Malformed("x-amz-rdma-target"));
     }
     let bytes = fields.decimal_of("x-amz-rdma-size")?;
@@ -190,7 +192,11 @@ pub(crate) fn read_prepare(headers: &HeaderMap) -> Result<PrepareQuestion, Quest
         false => 0,
     };
     if bytes == 0 {
-        return Err(QuestionFault::Malformed("x-amz-rdma-size"));
+        return Err(match operation {
+            TransferOperation::Get => QuestionFault::Malformed("x-amz-rdma-size"),
+            // HTTP stores an object of no bytes.
+            TransferOperation::Put { .. } => QuestionFault::Unsupported,
+        });
     }
     if bytes > BYTES_MAX {
         return Err(QuestionFault::TooLarge);

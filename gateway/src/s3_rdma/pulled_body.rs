@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 /// Pieces that wait for the write, besides those that the reads have.
 const PIECES_WAITING: usize = 1;
@@ -19,7 +20,10 @@ enum PulledFrame {
 }
 
 /// The end of a body where bytes go in. Dropping it breaks the body off.
-pub(crate) struct PulledBodyFeed(mpsc::Sender<PulledFrame>);
+pub(crate) struct PulledBodyFeed {
+    frames: mpsc::Sender<PulledFrame>,
+    wanted: CancellationToken,
+}
 
 /// The write takes no more.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub(crate) struct WriteEnded;
 /// The end of a body that is written.
 pub(crate) struct PulledBody {
     frames: mpsc::Receiver<PulledFrame>,
+    /// Cancelled when the write asks for its first piece.
+    wanted: CancellationToken,
     left: u64,
     is_over: bool,
 }
@@ -40,23 +46,34 @@ pub(crate) struct PulledBodyCut;
 /// Makes a body of `bytes`.
 pub(crate) fn make_pulled_body(bytes: u64) -> (PulledBodyFeed, PulledBody) {
     let (feed, frames) = mpsc::channel(PIECES_WAITING);
-    (PulledBodyFeed(feed), PulledBody { frames, left: bytes, is_over: false })
+    let wanted = CancellationToken::new();
+    let feed = PulledBodyFeed { frames: feed, wanted: wanted.clone() };
+    (feed, PulledBody { frames, wanted, left: bytes, is_over: false })
 }
 
 impl PulledBodyFeed {
+    /// Waits until the write asks for its first piece: it has its turn, and was not refused.
+    pub(crate) async fn await_wanted(&self) -> Result<(), WriteEnded> {
+        tokio::select! {
+            biased;
+            () = self.await_write_end() => Err(WriteEnded),
+            () = self.wanted.cancelled() => Ok(()),
+        }
+    }
+
     /// Passes a piece on, once there is room.
     pub(crate) async fn pass_piece(&self, piece: Bytes) -> Result<(), WriteEnded> {
-        self.0.send(PulledFrame::Piece(piece)).await.map_err(|_| WriteEnded)
+        self.frames.send(PulledFrame::Piece(piece)).await.map_err(|_| WriteEnded)
     }
 
     /// Waits until the write takes no more.
     pub(crate) async fn await_write_end(&self) {
-        self.0.closed().await;
+        self.frames.closed().await;
     }
 
     /// Says that all was passed on.
     pub(crate) async fn end_body(self) -> Result<(), WriteEnded> {
-        self.0.send(PulledFrame::End).await.map_err(|_| WriteEnded)
+        self.frames.send(PulledFrame::End).await.map_err(|_| WriteEnded)
     }
 }
 
@@ -90,6 +107,7 @@ impl Body for PulledBody {
         if self.is_over {
             return Poll::Ready(None);
         }
+        self.wanted.cancel();
         let frame = ready!(self.frames.poll_recv(cx));
         Poll::Ready(self.take_frame(frame).map(|taken| taken.map(Frame::data)))
     }
@@ -140,6 +158,20 @@ mod tests {
                 assert_eq!(collected.to_bytes(), "0123456789");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn feed_is_told_when_the_write_begins_and_when_it_does_not() {
+        let (feed, mut body) = make_pulled_body(10);
+        {
+            let wanted = feed.await_wanted();
+            tokio::pin!(wanted);
+            assert!(futures::poll!(wanted.as_mut()).is_pending());
+            assert!(futures::poll!(body.frame()).is_pending());
+            assert_eq!(wanted.await, Ok(()));
+        }
+        drop(body);
+        assert_eq!(feed.await_wanted().await, Err(WriteEnded));
     }
 
     #[tokio::test]

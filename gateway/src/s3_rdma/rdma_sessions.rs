@@ -66,7 +66,7 @@ struct SessionEntry {
     owner: String,
     transfer: Arc<PreparedTransfer>,
     /// `None` once it is ordered to move.
-    order: Option<oneshot::Sender<SessionOrder>>,
+    order: Option<SessionOrderSender>,
     /// Cancelled when it is taken to be moved: its client has come in time.
     taken: CancellationToken,
     cancel: CancellationToken,
@@ -82,18 +82,37 @@ pub(crate) struct SessionOrder {
     told: oneshot::Sender<TransferOutcome>,
 }
 
+/// Gives the order, or says by `None` that there is nothing to move.
+type SessionOrderSender = oneshot::Sender<Option<SessionOrder>>;
+
 /// A session that is taken to be moved. Dropping it ends the session.
 pub(crate) struct TakenSession {
     pub(crate) transfer: Arc<PreparedTransfer>,
-    order: oneshot::Sender<SessionOrder>,
+    order: SessionOrderSender,
     over: CancellationToken,
 }
 
 /// What a session's task waits for.
 struct AwaitedOrder {
-    ordered: oneshot::Receiver<SessionOrder>,
+    ordered: oneshot::Receiver<Option<SessionOrder>>,
     taken: CancellationToken,
     cancel: CancellationToken,
+}
+
+/// Takes a session out of the table, also where its task panics.
+struct SessionEnd {
+    sessions: Arc<RdmaSessions>,
+    id: RdmaSessionId,
+    place: Option<TenantPlace>,
+    over: CancellationToken,
+}
+
+impl Drop for SessionEnd {
+    fn drop(&mut self) {
+        self.sessions.table.lock().remove(&self.id);
+        drop(self.place.take());
+        self.over.cancel();
+    }
 }
 
 /// Why nothing was prepared.
@@ -194,14 +213,12 @@ impl RdmaSessions {
             over: over.clone(),
         };
         self.table.lock().insert(id, entry);
-        let sessions = self.clone();
+        let ending = SessionEnd { sessions: self.clone(), id, place: Some(place), over };
         self.tasks.spawn(async move {
             let awaited = AwaitedOrder { ordered, taken, cancel };
-            let (outcome, told) = sessions.run_session(connection, awaited).await;
-            sessions.table.lock().remove(&id);
-            sessions.metrics.ended[outcome].inc();
-            drop(place);
-            over.cancel();
+            let (outcome, told) = ending.sessions.run_session(connection, awaited).await;
+            ending.sessions.metrics.ended[outcome].inc();
+            drop(ending);
             if let Some(told) = told {
                 // Its client may have gone.
                 let _ = told.send(outcome);
@@ -252,7 +269,11 @@ impl RdmaSessions {
             biased;
             () = cancel.cancelled() => Err(TransferOutcome::Cancelled),
             () = connection.await_loss() => Err(TransferOutcome::RailLost),
-            order = ordered => order.map_err(|_| TransferOutcome::Unread),
+            order = ordered => match order {
+                Ok(Some(order)) => Ok(order),
+                Ok(None) => Err(TransferOutcome::Unread),
+                Err(_) => Err(TransferOutcome::Cancelled),
+            },
             () = expiry => Err(TransferOutcome::Expired),
         };
         let (outcome, ordered) = match order {
@@ -262,17 +283,17 @@ impl RdmaSessions {
                     MoveOrder::Download(order) => (order.bytes, &self.metrics.written_bytes),
                     MoveOrder::Upload(order) => (order.bytes, &self.metrics.read_bytes),
                 };
-                let moving =
-                    timeout(self.settings.transfer_time.0, move_order(&mut *connection, transfer));
+                let moving = async {
+                    transfer.await_need().await?;
+                    let moving = move_order(&mut *connection, transfer);
+                    let moved = timeout(self.settings.transfer_time.0, moving).await;
+                    moved.unwrap_or(Err(TransferOutcome::Late))
+                };
                 let outcome = tokio::select! {
                     biased;
                     () = cancel.cancelled() => TransferOutcome::Cancelled,
                     () = told.closed() => TransferOutcome::Cancelled,
-                    moved = moving => match moved {
-                        Ok(Ok(())) => TransferOutcome::Done,
-                        Ok(Err(outcome)) => outcome,
-                        Err(_) => TransferOutcome::Late,
-                    },
+                    moved = moving => moved.err().unwrap_or(TransferOutcome::Done),
                 };
                 if outcome == TransferOutcome::Done {
                     moved.inc_by(bytes);
@@ -327,7 +348,7 @@ impl TakenSession {
     ) -> TransferOutcome {
         let (told, outcome) = oneshot::channel();
         // A session that is over meanwhile drops the order, and with it `told`.
-        let _ = self.order.send(SessionOrder { transfer, turn, told });
+        let _ = self.order.send(Some(SessionOrder { transfer, turn, told }));
         match outcome.await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -339,7 +360,7 @@ impl TakenSession {
 
     /// Gives the session up. Returns once it is over.
     pub(crate) async fn give_up(self) {
-        drop(self.order);
+        let _ = self.order.send(None);
         self.over.cancelled().await;
     }
 }

@@ -34,6 +34,19 @@ pub(crate) enum MoveOrder<B> {
     Upload(UploadOrder),
 }
 
+impl<B> MoveOrder<B> {
+    /// Waits until there is something to do. A write waits under bounds of its own; nothing is read
+    /// for one that is refused.
+    pub(super) async fn await_need(&self) -> Result<(), TransferOutcome> {
+        match self {
+            Self::Download(_) => Ok(()),
+            Self::Upload(order) => {
+                order.feed.await_wanted().await.map_err(|_| TransferOutcome::Unstored)
+            }
+        }
+    }
+}
+
 /// Moves what is ordered.
 pub(crate) async fn move_order<B: Body<Data = Bytes> + Unpin>(
     connection: &mut dyn ClientConnection,

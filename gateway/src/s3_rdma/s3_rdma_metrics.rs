@@ -37,7 +37,7 @@ pub(crate) enum TransferOutcome {
     Cancelled,
     /// It took too long.
     Late,
-    /// The object could not be read, or not to its end.
+    /// The object could not be read, or not to its end; or its turn did not come.
     Unread,
     /// The write of a PUT took no more.
     Unstored,

@@ -17,9 +17,16 @@ const OF_OBJECT: [HeaderName; 9] = [
     header::IF_MATCH,
     header::IF_NONE_MATCH,
 ];
-/// Headers of the `prepare` itself: its signature, and how its own body would come.
-const OF_REQUEST: [&str; 4] =
-    ["x-amz-content-sha256", "x-amz-date", "x-amz-decoded-content-length", "x-amz-security-token"];
+/// Headers of the `prepare` itself: its signature.
+const OF_REQUEST: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-security-token"];
+/// Headers that speak of a body that is encoded, or of a part of an object.
+const OF_BODY: [&str; 3] =
+    ["x-amz-decoded-content-length", "x-amz-trailer", "x-amz-write-offset-bytes"];
+
+/// Returns whether a header changes what is stored, or whether. Those of `x-amz-` do, besides.
+pub(super) fn is_of_object(name: &HeaderName) -> bool {
+    OF_OBJECT.contains(name)
+}
 
 /// Returns the headers that the object is put with. Their signatures have been checked.
 pub(crate) fn upload_headers(asked: &HeaderMap) -> Result<HeaderMap, QuestionFault> {
@@ -30,10 +37,14 @@ pub(crate) fn upload_headers(asked: &HeaderMap) -> Result<HeaderMap, QuestionFau
             // It would make a copy of it, and not store what the client has.
             return Err(QuestionFault::Unsupported);
         }
+        if OF_BODY.contains(&text) {
+            // What is read is the object, whole and as it is.
+            return Err(QuestionFault::Unsupported);
+        }
         let is_amz = text.starts_with("x-amz-")
             && !text.starts_with("x-amz-rdma-")
             && !OF_REQUEST.contains(&text);
-        if is_amz || OF_OBJECT.contains(name) {
+        if is_amz || is_of_object(name) {
             headers.insert(name.clone(), value.clone());
         }
     }
@@ -62,8 +73,9 @@ mod tests {
     }
 
     #[test]
-    fn copy_is_no_upload() {
-        for name in ["x-amz-copy-source", "x-amz-copy-source-range"] {
+    fn what_is_no_whole_object_of_the_client_is_no_upload() {
+        let copies = ["x-amz-copy-source", "x-amz-copy-source-range"];
+        for name in copies.into_iter().chain(OF_BODY) {
             assert_eq!(upload_headers(&headers(&[name])), Err(QuestionFault::Unsupported));
         }
     }

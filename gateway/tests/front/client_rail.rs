@@ -17,7 +17,9 @@ use verbs3_rdma::client_memory::{
 pub const BASE: u64 = 0x7f00_0000_0000;
 
 /// Longest read, and most of them ahead.
-const PIECE_BYTES: u64 = 64 << 10;
+pub const PIECE_BYTES: u64 = 64 << 10;
+/// Most bytes of a read that are taken at once.
+pub const TAKEN_BYTES: usize = 24 << 10;
 pub const READS_AHEAD: usize = 4;
 
 #[derive(Default)]
@@ -36,6 +38,10 @@ pub struct TestRail {
     /// It refuses reads beyond so many bytes.
     pub readable: AtomicUsize,
     pub reads_posted: AtomicUsize,
+    /// Where reads were posted, and by which key.
+    pub read_places: Mutex<Vec<ClientPlace>>,
+    /// A read panics.
+    pub panics: AtomicBool,
     /// The client changes all of its memory behind each read.
     pub changes: AtomicBool,
     /// How long the end of a writer takes, in milliseconds.
@@ -123,14 +129,20 @@ impl ClientConnection for TestConnection {
         let at = usize::try_from(place.address - BASE).unwrap();
         self.posted.push_back((at, bytes as usize));
         self.rail.reads_posted.fetch_add(1, Ordering::SeqCst);
+        self.rail.read_places.lock().push(place);
         Ok(bytes)
     }
 
     async fn take_read(&mut self) -> Result<Option<Bytes>, ClientMemoryError> {
+        assert!(!self.rail.panics.load(Ordering::SeqCst), "the test wants it so");
         while self.rail.holds_up.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let Some((at, bytes)) = self.posted.pop_front() else { return Ok(None) };
+        let Some((at, posted)) = self.posted.pop_front() else { return Ok(None) };
+        let bytes = posted.min(TAKEN_BYTES);
+        if bytes < posted {
+            self.posted.push_front((at + bytes, posted - bytes));
+        }
         if at + bytes > self.rail.readable.load(Ordering::SeqCst) {
             return Err(ClientMemoryError::Refused(std::io::Error::other("the test wants it so")));
         }
@@ -155,6 +167,11 @@ impl ClientConnection for TestConnection {
     async fn close_connection(self: Box<Self>) {
         let closing_ms = self.rail.closing_ms.load(Ordering::SeqCst) as u64;
         tokio::time::sleep(Duration::from_millis(closing_ms)).await;
+    }
+}
+
+impl Drop for TestConnection {
+    fn drop(&mut self) {
         self.rail.open.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -339,6 +339,7 @@ async fn sessions_and_transfers_are_bounded() {
         assert_eq!(transfers.step(cancel(&first)).await.status, 204);
     };
     tokio::join!(moving, waiting);
+    assert_eq!((transfers.ended("unread"), transfers.ended("cancelled")), (1.0, 1.0));
     transfers.rail.holds_up.store(false, Ordering::SeqCst);
     let third = transfers.session("/data/k", 0, 10).await;
     assert_eq!(transfers.step(ready(&third)).await.status, 200);
@@ -348,6 +349,31 @@ async fn sessions_and_transfers_are_bounded() {
     assert_eq!(shown("verbs3_s3_rdma_transfers_max"), 1.0);
     assert_eq!((transfers.sessions(), shown("verbs3_s3_rdma_transfers")), (0.0, 0.0));
     assert_eq!(shown("verbs3_s3_rdma_written_bytes_total"), 10.0);
+}
+
+#[tokio::test]
+async fn client_that_goes_before_its_turn_has_cancelled() {
+    let transfers = TransferFixture::start(|setup| {
+        setup.settings.s3_over_rdma.transfers_max = 1;
+        setup.settings.timeouts.turn_wait = TimePeriod(Duration::from_secs(60));
+    })
+    .await;
+    let (first, second) =
+        (transfers.session("/data/k", 0, 10).await, transfers.session("/data/k", 0, 10).await);
+    transfers.rail.holds_up.store(true, Ordering::SeqCst);
+    let moving = async { assert_eq!(transfers.step(ready(&first)).await.status, 409) };
+    let waiting = async {
+        until(|| !transfers.rail.connected.lock().is_empty()).await;
+        let (head, _) = ready(&second).signed(&transfers.gateway.host());
+        let mut socket = TcpStream::connect(transfers.gateway.address).await.unwrap();
+        socket.write_all(head.as_bytes()).await.unwrap();
+        drop(socket);
+        until(|| transfers.sessions() == 1.0).await;
+        assert_eq!((transfers.ended("unread"), transfers.ended("cancelled")), (0.0, 1.0));
+        assert_eq!(transfers.step(cancel(&first)).await.status, 204);
+    };
+    tokio::join!(moving, waiting);
+    assert_eq!(transfers.rail.connected.lock().len(), 1);
 }
 
 #[tokio::test]

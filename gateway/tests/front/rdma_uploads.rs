@@ -2,18 +2,19 @@
 //! client had, under the rights, promises and announcements of a PUT over HTTP, and nothing is stored
 //! of a payload that was not read to its end. Over a rail of the test.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use verbs3_gateway::PopulateTier;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_settings::TimePeriod;
 
 use crate::chunked::crc32;
-use crate::client_rail::READS_AHEAD;
+use crate::client_rail::{BASE, PIECE_BYTES, READS_AHEAD, TAKEN_BYTES};
 use crate::gateway_fixture::{Answer, until};
 use crate::identities::rules;
 use crate::populating::OneWorker;
@@ -41,6 +42,12 @@ fn prepare_put(path: &str, bytes: u64) -> Request {
 
 fn with_headers(request: Request, headers: &[(&str, &str)]) -> Request {
     headers.iter().fold(request, |request, (name, value)| request.header(name, value))
+}
+
+/// What an answer tells of the object, and not of itself.
+fn object_headers(answer: Answer) -> BTreeMap<String, String> {
+    let own = ["date", "last-modified", "x-amz-request-id", "x-amz-id-2"];
+    answer.headers.into_iter().filter(|(name, _)| !own.contains(&name.as_str())).collect()
 }
 
 impl TransferFixture {
@@ -87,6 +94,12 @@ async fn put_stores_every_byte_that_the_client_has() {
     let client = transfers.rail.connected.lock()[0];
     assert_eq!((client.pair_number, client.first_packet, client.reads_max), (0x77, 0x000a_1b2c, 4));
     assert_eq!((transfers.ended("done"), transfers.sessions()), (7.0, 0.0));
+    // Each byte is asked for once, where it is, by the client's key.
+    let places = transfers.rail.read_places.lock().clone();
+    let longest: Vec<_> = (0..4 << 20).step_by(PIECE_BYTES as usize).collect();
+    let (last, keys) = (&places[places.len() - longest.len()..], [0x1234].into());
+    assert!(last.iter().map(|place| place.address - BASE).eq(longest));
+    assert_eq!(places.iter().map(|place| place.key).collect::<BTreeSet<_>>(), keys);
     let metrics = transfers.gateway.metrics();
     let read = (1 + 2 + 65_535 + 65_536 + 65_537 + 300_000 + (4 << 20)) as f64;
     assert_eq!(metrics.sum_shown("verbs3_s3_rdma_read_bytes_total", &[]), Some(read));
@@ -98,27 +111,100 @@ async fn put_is_stored_and_told_to_homes_as_over_http() {
     let transfers = TransferFixture::usual().await;
     let begun = transfers.gateway.told().len();
     let before = transfers.gateway.gateway_metric("requests_total");
-    for (headers, status) in [
-        (&[("content-type", "a/b"), ("x-amz-meta-run", "7")][..], 200),
-        (&[("x-amz-checksum-crc32", CRC32)], 200),
-        (&[("content-md5", MD5)], 200),
-    ] {
+    let cases = [
+        &[
+            ("content-type", "a/b"),
+            ("cache-control", "no-store"),
+            ("content-language", "de"),
+            ("content-disposition", "inline"),
+            ("x-amz-meta-run", "7"),
+        ][..],
+        &[("x-amz-checksum-crc32", CRC32)],
+        &[("content-md5", MD5)],
+    ];
+    let mut shown = Vec::new();
+    for headers in cases {
         let done = transfers.put_by_rdma("/data/up", headers, BODY).await;
-        assert_eq!(done.status, status, "{headers:?}");
+        assert_eq!(done.status, 200, "{headers:?}");
         let stored = transfers.gateway.get("/data/up").await;
         assert_eq!(*stored.body, *BODY);
-        for (name, value) in headers.iter().filter(|(name, _)| name.contains("t-type")) {
-            assert_eq!(stored.headers[*name], **value);
-        }
+        shown.push(object_headers(stored));
     }
     let by_rdma = transfers.gateway.told().len() - begun;
-    for _ in 0..3 {
-        assert_eq!(transfers.gateway.put("/data/up", BODY).await.status, 200);
-        transfers.gateway.get("/data/up").await;
+    let counted = transfers.gateway.gateway_metric("requests_total") - before;
+    // The questions, the PUTs that they stand for, and the GETs.
+    assert_eq!(counted, 3.0 * (2.0 + 1.0 + 1.0));
+    for (headers, shown) in cases.into_iter().zip(shown) {
+        let put = with_headers(Request::new("PUT", "/data/up"), headers)
+            .header("content-length", &BODY.len().to_string());
+        assert_eq!(transfers.gateway.send(&put, BODY).await.status, 200);
+        assert_eq!(object_headers(transfers.gateway.get("/data/up").await), shown);
     }
     let all = transfers.gateway.told().len() - begun;
     assert!(by_rdma > 0 && all == 2 * by_rdma, "{by_rdma} of {all}");
-    assert!(transfers.gateway.gateway_metric("requests_total") > before);
+}
+
+/// A parser that cut the target would judge the rights of one object and put another.
+#[tokio::test]
+async fn target_names_the_object_that_http_would_name() {
+    let transfers = TransferFixture::usual().await;
+    for path in ["/data/a%23b", "/data/a//b", "/data/a/../b", "/data/a%3Fb"] {
+        let by_http = transfers.gateway.put(path, b"something else!").await.status;
+        transfers.has_memory(BODY);
+        let prepared = transfers.step(prepare_put(path, 15)).await;
+        let Some(session) = prepared.headers.get("x-amz-rdma-session") else {
+            assert_eq!(prepared.status, by_http, "{path}");
+            continue;
+        };
+        assert_eq!(transfers.step(ready(session)).await.status, by_http, "{path}");
+        if by_http == 200 {
+            assert_eq!(*transfers.gateway.get(path).await.body, *BODY, "{path}");
+        }
+    }
+    assert!(transfers.is_absent("/data/a").await);
+    for path in ["/data/k#", "/data/k#x"] {
+        for request in [prepare(path, 0, 10), prepare_put(path, 10)] {
+            let answer = transfers.step(request).await;
+            assert_eq!(answer.headers["x-amz-rdma-malformed"], "x-amz-rdma-target", "{path}");
+            assert_eq!(answer.status, 400, "{path}");
+        }
+    }
+}
+
+/// Somebody on the way could change what is stored by a header that nobody has signed.
+#[tokio::test]
+async fn headers_of_the_object_have_to_be_signed() {
+    let transfers = TransferFixture::usual().await;
+    for header in ["content-md5", "if-none-match", "content-type", "cache-control", "expires"] {
+        let (head, _) = prepare_put("/data/up", 15).signed(&transfers.gateway.host());
+        let head = head.replacen("\r\n", &format!("\r\n{header}: *\r\n"), 1);
+        let mut socket = TcpStream::connect(transfers.gateway.address).await.unwrap();
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        socket.read_exact(&mut answer).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 403", "{header}");
+    }
+    // A GET has no object to change.
+    let (head, _) = prepare("/data/k", 0, 10).signed(&transfers.gateway.host());
+    let head = head.replacen("\r\n", "\r\ncontent-type: a/b\r\n", 1);
+    let mut socket = TcpStream::connect(transfers.gateway.address).await.unwrap();
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    socket.read_exact(&mut answer).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 200");
+}
+
+/// Whatever happens to its task, a session is over once it is.
+#[tokio::test]
+async fn session_whose_task_panics_is_over() {
+    let transfers = TransferFixture::usual().await;
+    transfers.has_memory(BODY);
+    transfers.rail.panics.store(true, Ordering::SeqCst);
+    let session = transfers.put_session(prepare_put("/data/up", 15)).await;
+    assert_eq!(transfers.step(ready(&session)).await.status, 409);
+    assert_eq!(transfers.step(cancel(&session)).await.status, 204);
+    assert_eq!((transfers.sessions(), transfers.rail.open_connections()), (0.0, 0));
+    assert!(transfers.is_absent("/data/up").await);
 }
 
 /// Clients of the dialect push into the server's memory. They take this answer as leave to use HTTP.
@@ -129,6 +215,10 @@ async fn put_of_a_client_that_pushes_is_left_to_http() {
         prepare_push("/data/up", 10),
         prepare_put("/data/up?partNumber=1&uploadId=u", 10),
         prepare_put("/data/up", 10).header("x-amz-copy-source", "/data/k"),
+        prepare_put("/data/up", 10).header("x-amz-trailer", "x-amz-checksum-crc32"),
+        prepare_put("/data/up", 10).header("x-amz-decoded-content-length", "10"),
+        prepare_put("/data/up", 10).header("x-amz-write-offset-bytes", "10"),
+        prepare_put("/data/up", 0),
     ] {
         let answer = transfers.step(request).await;
         assert_eq!((answer.status, answer.body.len()), (501, 0));
@@ -169,7 +259,8 @@ async fn put_that_http_refuses_is_refused_before_it_is_read() {
         (put("/data/up").header("x-amz-checksum-crc32", "short"), 400),
         (prepare_put("/data/up", (1 << 30) + 1), 413),
         (prepare_put("/data/up", 1 << 31), 413),
-        (prepare_put("/data/up", 0), 400),
+        (put("/data/up#x"), 400),
+        (put("/data/up#"), 400),
         (put("data/up"), 400),
         (put("/data/%ff"), 400),
     ] {
@@ -347,6 +438,8 @@ async fn put_whose_right_is_gone_at_ready_stores_nothing() {
     assert_eq!(transfers.step(as_other(ready(&session))).await.status, 403);
     assert!(transfers.is_absent("/data/up").await);
     assert_eq!((transfers.ended("unstored"), transfers.rail.open_connections()), (1.0, 0));
+    assert!(transfers.rail.connected.lock().is_empty(), "nothing is connected for it");
+    assert_eq!(transfers.rail.reads_posted.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
@@ -377,7 +470,7 @@ async fn put_of_memory_that_changes_is_what_was_read() {
     assert_eq!(done.status, 200);
     let stored = transfers.gateway.get("/data/up").await;
     let mut read = content(300_000);
-    read[65_536..].fill(0xff);
+    read[TAKEN_BYTES..].fill(0xff);
     assert!(*stored.body == *read);
     let by_http = transfers.gateway.put("/data/same", &read).await;
     assert_eq!(done.headers["x-amz-rdma-etag"], by_http.headers["etag"]);
