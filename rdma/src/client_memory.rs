@@ -129,7 +129,7 @@ pub trait ClientConnection: Send {
     /// reads may be on their way, or wait to be taken.
     fn post_read(&mut self, place: ClientPlace, bytes_max: u64) -> Result<u64, ClientMemoryError>;
 
-    /// Waits for the oldest read that was posted and not taken whole, and takes the next bytes of it.
+    /// Waits for the oldest read that was posted and not taken whole, and takes its next bytes.
     /// `None`: there is none. After an error, no read's bytes are to be had.
     async fn take_read(&mut self) -> Result<Option<Bytes>, ClientMemoryError>;
 

@@ -140,8 +140,8 @@ impl GatewayFront {
         }
     }
 
-    /// Reads the object and has it moved, or has it read and writes it. Answers once nothing of it is
-    /// moved any more.
+    /// Reads the object and has it moved, or has it read and writes it. Answers once nothing of it
+    /// is moved any more.
     async fn move_transfer(
         &self,
         asked: ReadyQuestion,

@@ -102,8 +102,8 @@ impl GatewayFront {
         };
         let (place, bytes) = (asked.place, question.bytes);
         let order = MoveOrder::Upload(UploadOrder { client, place, bytes, feed });
-        // Whichever fails ends the other: a feed that is dropped breaks the body off, and a body that
-        // is dropped takes no more.
+        // Whichever fails ends the other: a feed that is dropped breaks the body off, and a body
+        // that is dropped takes no more.
         let writing = async {
             let (parts, body) = self.ask_object(put, identity, exchange).await.into_parts();
             // Read to its end, or the log has an answer that was cut.

@@ -1,8 +1,8 @@
 //! Owns the transfers that clients have prepared: whose each is, what it is good for, and its task.
 //!
 //! A session's task has its connection from the first to the last. It waits for the order to move,
-//! moves, and closes the connection; only then is the session over, and only then is anybody told so.
-//! Reads no object and parses no header.
+//! moves, and closes the connection; only then is the session over, and only then is anybody told
+//! so. Where the task panics, its connection ends by itself, perhaps behind the session's end. Reads no object and parses no header.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
-//! Moves one body into a client's memory, or out of it. The last piece into it goes once the body has
-//! ended as it should, with the value that tells the client that all of it is there.
+//! Moves one body into a client's memory, or out of it. The last piece into it goes once the body
+//! has ended as it should, with the value that tells the client that all of it is there.
 
 use bytes::Bytes;
 use http_body::Body;

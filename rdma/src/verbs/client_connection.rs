@@ -32,12 +32,12 @@ use crate::metrics::{GaugeGuard, rail_metrics};
 
 /// Longest write or read, and its cell in the arena: that of an arena's usual page.
 pub const CLIENT_PIECE_BYTES: usize = 256 << 10;
-/// Writes of one client on their way at once; of reads, those that wait to be taken count, too. With
-/// the length above: 2 MiB, the product of 100 Gb/s and 160 µs.
+/// Writes of one client on their way at once; of reads, those that wait to be taken count, too.
+/// With the length above: 2 MiB, the product of 100 Gb/s and 160 µs.
 pub const CLIENT_PIECES: usize = 8;
 
-/// Most bytes of a read that are taken at once. Who takes them has counted with pieces such as those
-/// of a body over HTTP.
+/// Most bytes of a read that are taken at once. Who takes them has counted with pieces such as
+/// those of a body over HTTP.
 const TAKEN_BYTES_MAX: usize = 64 << 10;
 /// Pause between two looks at the completions of a queue pair that ends.
 const DRAIN_PAUSE: Duration = Duration::from_micros(50);
@@ -436,8 +436,8 @@ impl EndingPair {
     }
 }
 
-/// Returns whether the memory of requests may be used again, though their queue pair is still there.
-/// A device that is stopped sends nothing, so sources are free. Targets are free only once all
+/// Returns whether the memory of requests may be used again, though their queue pair is still
+/// there. A device that is stopped sends nothing, so sources are free. Targets are free only once all
 /// requests are known to be complete.
 fn is_memory_free(posted: &VecDeque<PostedRequest>, is_stopped: bool, is_drained: bool) -> bool {
     let is_read = |request: &PostedRequest| matches!(request.memory, PostedMemory::Source { .. });
