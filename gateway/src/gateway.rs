@@ -210,6 +210,7 @@ impl GatewayService {
             &rules,
             metrics.http2_answers.clone(),
         );
+        let put_rights = core.clone();
         let reader = core.reader.clone().filter(|_| settings.read.plain_reads);
         let plain_reads = reader.map(|reader| PlainReadRoute {
             core,
@@ -219,7 +220,8 @@ impl GatewayService {
             clock_skew_max: timeouts.clock_skew.0,
         });
         let sessions = RdmaSessions::new(&settings.s3_over_rdma, &rules, registry, stop.clone())?;
-        let rdma = RdmaEndpoints { sessions, identities: lending_identities.clone() };
+        let rdma =
+            RdmaEndpoints { sessions, identities: lending_identities.clone(), core: put_rights };
         let front = GatewayFront {
             service: outer.build(),
             unproven: RequestPlaces::new(
@@ -279,8 +281,8 @@ impl GatewayService {
         self.lending.open_socket(succeeds)
     }
 
-    /// Writes payloads into memory of clients of other hosts over these rails from now on, if the
-    /// settings want it.
+    /// Writes payloads into memory of clients of other hosts, and reads them out of it, over these
+    /// rails from now on, if the settings want it.
     pub fn serve_by_rdma(&self, rails: Vec<Arc<dyn ClientMemoryRail>>) {
         self.front.rdma.sessions.open_rails(rails);
     }

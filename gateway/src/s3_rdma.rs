@@ -9,11 +9,13 @@ mod control_answers;
 mod control_sender;
 mod hipobj_question;
 mod hipobj_token;
+mod pulled_body;
 mod rdma_decline;
 mod rdma_sessions;
 mod rdma_transfer;
 mod s3_rdma_metrics;
 mod s3_rdma_settings;
+mod upload_headers;
 
 pub(crate) use control_answers::{
     fault_answer, order_refusal_answer, outcome_answer, prepared_answer, refusal_answer,
@@ -21,10 +23,13 @@ pub(crate) use control_answers::{
 };
 pub(crate) use control_sender::{ControlSender, prove_sender};
 pub(crate) use hipobj_question::{
-    PrepareQuestion, QuestionFault, ReadyQuestion, read_cancel, read_prepare, read_ready,
+    PrepareQuestion, QuestionFault, ReadyQuestion, TransferOperation, read_cancel, read_prepare,
+    read_ready,
 };
+pub(crate) use pulled_body::{PulledBody, make_pulled_body};
 pub(crate) use rdma_decline::{RdmaWish, control_step, unsupported_dialect};
-pub(crate) use rdma_sessions::{PreparedTransfer, RdmaEndpoints, RdmaSessions};
-pub(crate) use rdma_transfer::TransferOrder;
-pub(crate) use s3_rdma_metrics::S3RdmaMetrics;
+pub(crate) use rdma_sessions::{PreparedTransfer, RdmaEndpoints, RdmaSessions, TakenSession};
+pub(crate) use rdma_transfer::{MoveOrder, TransferOrder, UploadOrder};
+pub(crate) use s3_rdma_metrics::{S3RdmaMetrics, TransferOutcome};
 pub use s3_rdma_settings::S3OverRdmaSettings;
+pub(crate) use upload_headers::upload_headers;

@@ -1,5 +1,5 @@
-//! Defines writing into memory of a client that is no member of the cluster: what both ends tell
-//! each other, and in which order a writer is used.
+//! Defines writing into memory of a client that is no member of the cluster, and reading out of it:
+//! what both ends tell each other, and in which order a connection is used.
 //!
 //! Moves nothing. `verbs/client_rail` does, over reliable connections.
 
@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 /// The address of a port, as queue pairs name it. RoCE makes it of an IP address.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl fmt::Debug for PortGid {
 
 /// This side of a connection to a client: what the client has to know to make its own ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WriterEnd {
+pub struct OwnEnd {
     pub pair_number: u32,
     pub gid: PortGid,
     /// Number of the first packet: 24 bits, not 0.
@@ -64,6 +65,8 @@ pub struct ClientEnd {
     pub gid: PortGid,
     /// 24 bits.
     pub first_packet: u32,
+    /// RDMA READs that its queue pair answers at once: 1 or more.
+    pub reads_max: u8,
 }
 
 /// A place in memory that a client has registered.
@@ -73,42 +76,42 @@ pub struct ClientPlace {
     pub key: u32,
 }
 
-/// Why nothing is written, or nothing more.
+/// Why nothing is written or read, or nothing more.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientMemoryError {
     /// No rail of this host can be used now, or none has an address of the client's kind.
     #[error("no rail reaches the client")]
     NoRail,
-    /// All memory that writes go out of is in use.
-    #[error("no memory is free to write from")]
+    /// All memory that writes go out of, and reads into, is in use.
+    #[error("no memory is free to write from, or to read into")]
     NoMemory,
-    /// The client's device refused a write, or did not answer.
-    #[error("the client's memory can't be written")]
+    /// The client's device refused a write or a read, or did not answer.
+    #[error("the client's memory can't be written or read")]
     Refused(#[source] std::io::Error),
     /// Something of this host.
-    #[error("can't write to the client")]
+    #[error("can't write to the client, nor read from it")]
     Device(#[source] std::io::Error),
 }
 
-/// A rail over which clients are written to.
+/// A rail over which clients are written to, and read from.
 #[async_trait]
 pub trait ClientMemoryRail: Send + Sync {
     /// Returns how well the rail suits a client: higher is better. `None`: it can't be reached.
     fn suits_client(&self, gid: PortGid) -> Option<u8>;
 
-    /// Makes this side of a connection. Nothing can be written before the client's is known.
-    async fn prepare_writer(
+    /// Makes this side of a connection. Nothing can be moved before the client's is known.
+    async fn prepare_connection(
         &self,
         gid: PortGid,
-    ) -> Result<Box<dyn ClientMemoryWriter>, ClientMemoryError>;
+    ) -> Result<Box<dyn ClientConnection>, ClientMemoryError>;
 }
 
 /// One side of a connection to a client, for one transfer.
 ///
-/// Each method may be cancelled. The writer is then good for `close_writer` alone.
+/// Each method may be cancelled. The connection is then good for `close_connection` alone.
 #[async_trait]
-pub trait ClientMemoryWriter: Send {
-    fn writer_end(&self) -> WriterEnd;
+pub trait ClientConnection: Send {
+    fn own_end(&self) -> OwnEnd;
 
     /// Makes the connection.
     async fn connect_client(&mut self, client: ClientEnd) -> Result<(), ClientMemoryError>;
@@ -122,12 +125,21 @@ pub trait ClientMemoryWriter: Send {
         immediate: Option<u32>,
     ) -> Result<(), ClientMemoryError>;
 
+    /// Posts the read of up to `bytes_max` bytes at `place`. Returns how many it is for; 0: no more
+    /// reads may be on their way, or wait to be taken.
+    fn post_read(&mut self, place: ClientPlace, bytes_max: u64) -> Result<u64, ClientMemoryError>;
+
+    /// Waits for the oldest read that was posted and not taken whole, and takes its next bytes.
+    /// `None`: there is none. After an error, no read's bytes are to be had.
+    async fn take_read(&mut self) -> Result<Option<Bytes>, ClientMemoryError>;
+
     /// Waits until all that was written is in the client's memory.
     async fn await_written(&mut self) -> Result<(), ClientMemoryError>;
 
-    /// Waits until the rail is gone. A writer keeps its device from going.
+    /// Waits until the rail is gone. A connection keeps its device from going.
     async fn await_loss(&self);
 
-    /// Ends the connection. Once this has ended, this host writes nothing more to the client.
-    async fn close_writer(self: Box<Self>);
+    /// Ends the connection. Once this has ended, this host writes nothing more to the client, and
+    /// reads nothing.
+    async fn close_connection(self: Box<Self>);
 }

@@ -10,8 +10,8 @@ mod buffer_ledger;
 mod chunk;
 mod chunk_sender;
 mod chunk_slots;
+mod client_connection;
 mod client_rail;
-mod client_writer;
 mod completion_vectors;
 mod foreign_regions;
 mod gid_table;
@@ -47,8 +47,8 @@ mod write_plan;
 
 use std::io;
 
+pub use client_connection::{CLIENT_PIECE_BYTES, CLIENT_PIECES};
 pub use client_rail::VerbsClientRail;
-pub use client_writer::{CLIENT_PIECE_BYTES, CLIENT_PIECES};
 pub use pinned_runtime::{PinnedRuntime, RailDriver};
 pub use rail::RailIdentity;
 pub use rail_connector::VerbsTransport;

@@ -181,7 +181,8 @@ system_runs() {
   finish gateway worker-0 worker-1 store
 }
 
-# A client of another party gets payloads of a gateway by RDMA: every byte, and none once it was told that all is over.
+# A client of another party gets payloads of a gateway by RDMA, and puts them: every byte, and none once it was told that
+# all is over. What it has put is compared at the store; of what it did not put, there is nothing.
 s3_over_rdma() {
   resources >"$WORK/payloads-before"
   write_configs "${RAIL_ADDRESS[0]}"
@@ -195,6 +196,7 @@ capacity = "64MiB"
 [gateway.s3_over_rdma]
 enabled = true
 transfers_max = 2
+ready_wait = "1m"
 transfer_time = "3m"
 [worker.memory]
 capacity = "160MiB"
@@ -208,27 +210,39 @@ END
 }
 # On two hosts, a has the gateway and b the client.
 payloads_go() {
-  local object=${VM_COMMON:-$WORK}/object status=0
+  local object=${VM_COMMON:-$WORK}/object uploads=${VM_COMMON:-$WORK}/uploads status=0
   if [ "$VM_SIDE" = a ]; then
-    head -c 67108900 /dev/urandom >"$object"
+    head -c 67108900 /dev/urandom >"$object"; rm -f "$uploads"
     start payloads dev &&
       "${PYTHON[@]}" "$HERE/vm_client.py" store "http://${RAIL_ADDRESS[0]}:$GATEWAY_PORT" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$object" || return 1
   fi
   both_reach payloads-stored 300 || return 1
-  if [ "$VM_SIDE" = b ] || [ -z "${VM_COMMON:-}" ]; then payloads_compare "$object" || status=1; fi
+  if [ "$VM_SIDE" = b ] || [ -z "${VM_COMMON:-}" ]; then payloads_compare "$object" "$uploads" || status=1; fi
   both_reach payloads-compared 600 || return 1
   if [ "$VM_SIDE" = a ]; then
+    uploads_compare "$uploads" || status=1
     [ "$status" = 0 ] || tail -n 20 "$WORK/payloads.log" >&2
     finish payloads || return 1
   fi
   return "$status"
 }
-payloads_compare() { # OBJECT
+payloads_compare() { # OBJECT UPLOADS
   local gateway=${RAIL_ADDRESS[0]}
   [ -z "${VM_COMMON:-}" ] || gateway=${RAIL_PEER[0]}
   VERBS3_TEST_ADDRESS=${RAIL_ADDRESS[0]} VERBS3_TEST_GATEWAY=$gateway:$GATEWAY_PORT VERBS3_TEST_OBJECT=$1 \
-    VERBS3_TEST_KEY=$CLUSTER_ACCESS_KEY:$CLUSTER_SECRET_KEY timeout 500 "$UNIT" --ignored verbs::tests::gateway_client --test-threads=1 | tee "$WORK/payloads-told"
+    VERBS3_TEST_UPLOADS=$2 VERBS3_TEST_KEY=$CLUSTER_ACCESS_KEY:$CLUSTER_SECRET_KEY \
+    timeout 560 "$UNIT" --ignored verbs::tests::gateway_ --test-threads=1 | tee "$WORK/payloads-told"
   grep -qE '^test result: ok\. [1-9]' "$WORK/payloads-told"
+}
+# By key through the gateway, and each content as a file of the store.
+uploads_compare() { # UPLOADS
+  local key sum
+  "${PYTHON[@]}" "$HERE/vm_client.py" compare "http://${RAIL_ADDRESS[0]}:$GATEWAY_PORT" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$1" || return 1
+  find "$WORK/payloads/objects/data" -type f -exec sha256sum {} + >"$WORK/uploads-stored"
+  while read -r key sum; do
+    [ "$sum" = absent ] || grep -q "^$sum " "$WORK/uploads-stored" || { echo "the store has no file with the bytes of $key" >&2; return 1; }
+  done <"$1"
+  echo "compared at the store: $(grep -vc absent "$1") objects that are there, $(grep -c absent "$1") that are not"
 }
 
 # The same with node certificates: workers and gateway take TLS alone over tcp, and a session over verbs begins by the ticket

@@ -3,6 +3,7 @@
 
     vm_client.py put  ENDPOINT ACCESS SECRET
     vm_client.py store ENDPOINT ACCESS SECRET FILE      one object, `demo/object`
+    vm_client.py compare ENDPOINT ACCESS SECRET LIST    objects of `demo`, by lines `KEY SHA256` or `KEY absent`
     vm_client.py read ENDPOINT ACCESS SECRET LOG SECONDS [--until FILE]
 
 `read` writes a line to LOG for each answer, `SECONDS TRANSPORT CACHE BYTES MILLISECONDS`, and ends after SECONDS or when
@@ -10,6 +11,7 @@ FILE is there. Exit 1 at the first answer that is not right: a status but 206, a
 answer that takes longer than PATIENCE. No library but the standard one: imports are dear in the guest.
 """
 
+import hashlib
 import http.client
 import pathlib
 import random
@@ -67,6 +69,15 @@ def store(client: Client, file: str) -> None:
         sys.exit(f"demo/object: {answer.status} {body!r}")
 
 
+def compare(client: Client, listed: str) -> None:
+    for line in pathlib.Path(listed).read_text().splitlines():
+        key, expected = line.split()
+        answer, body = client.request("GET", f"/demo/{key}")
+        found = {200: hashlib.sha256(body).hexdigest(), 404: "absent"}.get(answer.status, f"status {answer.status}")
+        if found != expected:
+            sys.exit(f"demo/{key}: {found}, and not {expected}")
+
+
 def read(client: Client, log, seconds: float, until: pathlib.Path | None) -> None:
     objects = [content(number) for number in range(OBJECTS)]
     began = time.monotonic()
@@ -92,6 +103,8 @@ def main() -> None:
         put(client)
     elif what == "store":
         store(client, rest[0])
+    elif what == "compare":
+        compare(client, rest[0])
     else:
         until = pathlib.Path(rest[3]) if rest[2:3] == ["--until"] else None
         with open(rest[0], "w", encoding="utf-8") as log:

@@ -1,5 +1,5 @@
-//! The rails over which clients of other hosts get payloads (S3 over RDMA): those of `[verbs]`,
-//! where the configuration wants it. Without one, such clients are told to use HTTP.
+//! The rails over which clients of other hosts get payloads, and put them (S3 over RDMA): those of
+//! `[verbs]`, where the configuration wants it. Without one, such clients are told to use HTTP.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use verbs3_rdma::verbs::{CLIENT_PIECE_BYTES, VerbsClientRail};
 
 use super::transports::places_of;
 
-/// The rails of one gateway, and the memory that they write from.
+/// The rails of one gateway, and the memory that they write from and read into.
 #[derive(Default)]
 pub struct ClientRails(Vec<Arc<VerbsClientRail>>);
 

@@ -8,13 +8,13 @@ use std::time::Instant;
 use http::{Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt as _;
 use s3s::{Body, HttpError, HttpResponse, S3ErrorCode};
-use verbs3_lending::LentSource;
 use verbs3_rdma::foreign_memory::BodyPlace;
 
 use super::connection_caller::CallerVisit;
 use super::connection_peer::ConnectionPeer;
 use super::gateway_front::{GatewayFront, answer_of, code_of};
 use super::outbound_body::{OutboundBody, RequestEnding};
+use super::write_source::WriteSource;
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
 use crate::metrics::DenialReason;
@@ -22,7 +22,7 @@ use crate::plain_read::PlainReadOutcome;
 use crate::request_context::{RequestContext, RequestId};
 
 /// What a write writes. `None`: a read.
-pub(crate) type LentRequestBody = Option<LentSource>;
+pub(crate) type LentRequestBody = Option<WriteSource>;
 
 impl GatewayFront {
     /// Answers a request of an identity that is in force now. `body_place`: where a read's body is to

@@ -1,32 +1,28 @@
 //! Answers what requests ask of RDMA before anything else looks at them: the endpoints of
-//! `hipobj-rc-v2`, and tokens on requests for objects. An object is asked for as its sender could
-//! by HTTP: under the same rights, bounds, checks and log.
+//! `hipobj-rc-v2`, and tokens on requests for objects. Who asks at an endpoint is proven here.
+//! `rdma_object_request` asks for the object, and `rdma_uploads` takes PUTs.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body::Body as _;
 use s3s::{HttpResponse, S3ErrorCode};
 use verbs3_rdma::client_memory::ClientEnd;
 
-use super::client_progress::ClientProgress;
-use super::connection_peer::ConnectionPeer;
 use super::gateway_front::{GatewayFront, answer_of};
 use super::hyper_body::HttpRequestBody;
 use super::lent_request::LentRequestBody;
-use super::outbound_body::OutboundBody;
+use super::rdma_object_request::{error_status, object_request};
+use super::rdma_uploads::ReadyUpload;
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
+use crate::metrics::DenialReason;
 use crate::s3_rdma::{
-    ControlSender, PrepareQuestion, PreparedTransfer, QuestionFault, RdmaWish, ReadyQuestion,
-    TransferOrder, control_step, fault_answer, order_refusal_answer, outcome_answer,
-    prepared_answer, prove_sender, read_cancel, read_prepare, read_ready, refusal_answer,
-    status_answer, unsupported_dialect,
+    ControlSender, MoveOrder, PrepareQuestion, PreparedTransfer, QuestionFault, RdmaWish,
+    ReadyQuestion, TransferOperation, TransferOrder, control_step, fault_answer,
+    order_refusal_answer, outcome_answer, prepared_answer, prove_sender, read_cancel, read_prepare,
+    read_ready, refusal_answer, status_answer, unsupported_dialect,
 };
-
-/// The host of requests that no client has sent. Without a bucket in it, they are path style.
-const OWN_HOST: HeaderValue = HeaderValue::from_static("localhost");
 
 impl GatewayFront {
     /// Answers a request that must not go on: one to an endpoint of S3 over RDMA, or an upload
@@ -66,15 +62,17 @@ impl GatewayFront {
         }
         let sender = match prove_sender(&self.rdma.identities, request, self.clock_skew_max) {
             Ok(sender) => sender,
-            Err(reason) => {
-                self.metrics.count_denial(reason);
-                exchange.counted.store(true, Ordering::Relaxed);
-                return answer_of(S3ErrorCode::AccessDenied.into());
-            }
+            Err(reason) => return self.deny_sender(reason, exchange),
         };
         exchange.note_identity(sender.identity.clone());
         let answered = match step {
             "prepare" => match read_prepare(headers) {
+                Ok(question) if question.operation != TransferOperation::Get => {
+                    if !sender.signs_object {
+                        return self.deny_sender(DenialReason::Signature, exchange);
+                    }
+                    Ok(self.prepare_upload(question, sender, headers).await)
+                }
                 Ok(question) => Ok(self.prepare_transfer(question, sender, exchange).await),
                 Err(fault) => Err(fault),
             },
@@ -94,6 +92,12 @@ impl GatewayFront {
         answered.unwrap_or_else(fault_answer)
     }
 
+    fn deny_sender(&self, reason: DenialReason, exchange: &HttpExchange) -> HttpResponse {
+        self.metrics.count_denial(reason);
+        exchange.counted.store(true, Ordering::Relaxed);
+        answer_of(S3ErrorCode::AccessDenied.into())
+    }
+
     /// Looks the object up, and makes this side of the connection.
     async fn prepare_transfer(
         &self,
@@ -101,7 +105,7 @@ impl GatewayFront {
         sender: ControlSender,
         exchange: &HttpExchange,
     ) -> HttpResponse {
-        let ControlSender { access_key, identity } = sender;
+        let ControlSender { access_key, identity, .. } = sender;
         if question.bytes > self.rdma.sessions.transfer_bytes_max() {
             return fault_answer(QuestionFault::TooLarge);
         }
@@ -118,23 +122,33 @@ impl GatewayFront {
             return status_answer(StatusCode::RANGE_NOT_SATISFIABLE);
         }
         let etag = found.headers().get(header::ETAG).cloned();
-        let transfer = PreparedTransfer { question, etag };
-        let tenant = identity.tenant();
-        let sessions = &self.rdma.sessions;
+        let transfer = PreparedTransfer { question, etag, headers: HeaderMap::new() };
+        self.prepare_session(access_key, &identity, transfer).await
+    }
+
+    /// Makes this side of the connection for a transfer that may be.
+    pub(super) async fn prepare_session(
+        &self,
+        access_key: String,
+        identity: &AuthIdentity,
+        transfer: PreparedTransfer,
+    ) -> HttpResponse {
+        let (sessions, tenant) = (&self.rdma.sessions, identity.tenant());
         match sessions.prepare_session(access_key, tenant, transfer).await {
             Ok((id, end)) => prepared_answer(id, &end),
             Err(refusal) => refusal_answer(refusal),
         }
     }
 
-    /// Reads the object, and has it moved. Answers once nothing of it is written any more.
+    /// Reads the object and has it moved, or has it read and writes it. Answers once nothing of it
+    /// is moved any more.
     async fn move_transfer(
         &self,
         asked: ReadyQuestion,
         sender: ControlSender,
         exchange: &HttpExchange,
     ) -> HttpResponse {
-        let ControlSender { access_key, identity } = sender;
+        let ControlSender { access_key, identity, .. } = sender;
         let sessions = &self.rdma.sessions;
         let taken = match sessions.take_session(asked.session, &access_key, asked.cookie) {
             Ok(taken) => taken,
@@ -146,6 +160,10 @@ impl GatewayFront {
             return status_answer(StatusCode::SERVICE_UNAVAILABLE);
         };
         let question = &transfer.question;
+        if let TransferOperation::Put { reads_max } = question.operation {
+            let upload = ReadyUpload { asked, reads_max, taken, turn };
+            return self.move_upload(upload, &identity, exchange).await;
+        }
         let Some(get) = transfer_request(&transfer) else {
             taken.give_up().await;
             return status_answer(StatusCode::BAD_REQUEST);
@@ -160,33 +178,14 @@ impl GatewayFront {
             pair_number: asked.pair_number,
             gid: question.gid,
             first_packet: question.first_packet,
+            // Nothing is read.
+            reads_max: 1,
         };
         let (cookie, bytes) = (question.cookie, question.bytes);
         let order = TransferOrder { client, place: asked.place, cookie, bytes, body };
-        let outcome = taken.move_transfer(order, turn).await;
+        let outcome = taken.move_transfer(MoveOrder::Download(order), turn).await;
         outcome_answer(outcome, question, &parts.headers)
     }
-
-    /// Asks for an object in the name of an identity.
-    async fn ask_object(
-        &self,
-        request: Request<LentRequestBody>,
-        identity: &Arc<AuthIdentity>,
-        exchange: &HttpExchange,
-    ) -> Response<OutboundBody> {
-        // Its progress is its own: no answer of this connection waits for its client meanwhile.
-        let (progress, caller) = (ClientProgress::new(), exchange.caller.clone());
-        let peer = ConnectionPeer { progress, caller };
-        self.answer_known_request(request, None, identity.clone(), &peer, None).await
-    }
-}
-
-fn object_request(method: Method, path: &str) -> Option<Request<LentRequestBody>> {
-    let mut request = Request::new(None);
-    *request.method_mut() = method;
-    *request.uri_mut() = Uri::try_from(path).ok().filter(|uri| uri.authority().is_none())?;
-    request.headers_mut().insert(header::HOST, OWN_HOST);
-    Some(request)
 }
 
 /// Builds the read of what was prepared: of that version, where it has a name.
@@ -200,12 +199,4 @@ fn transfer_request(transfer: &PreparedTransfer) -> Option<Request<LentRequestBo
         request.headers_mut().insert(header::IF_MATCH, etag);
     }
     Some(request)
-}
-
-/// Returns the status of an object's answer that is not what was asked for.
-fn error_status(found: StatusCode) -> StatusCode {
-    match found.is_client_error() || found.is_server_error() {
-        true => found,
-        false => StatusCode::INTERNAL_SERVER_ERROR,
-    }
 }

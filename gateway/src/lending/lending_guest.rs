@@ -16,7 +16,7 @@ use verbs3_lending_protocol::{
 use verbs3_rdma::foreign_memory::BodyPlace;
 
 use crate::auth::{AuthIdentity, IdentityStore};
-use crate::http::{ConnectionPeer, GatewayFront, LentRequestBody, OutboundBody};
+use crate::http::{ConnectionPeer, GatewayFront, LentRequestBody, OutboundBody, WriteSource};
 use crate::tenant_places::{TenantPlace, TenantPlaces};
 
 /// What a path's segments are encoded in, as signatures of version 4 have it.
@@ -158,7 +158,8 @@ fn build_write(asked: &LentWriteRequest, source: LentSource) -> Option<Request<L
         path += &format!("?partNumber={number}&uploadId={upload_id}");
     }
     let length = HeaderValue::from(source.bytes_left());
-    let mut request = build_request(Method::PUT, path, &asked.headers, Some(source))?;
+    let source = Some(WriteSource::Lent(source));
+    let mut request = build_request(Method::PUT, path, &asked.headers, source)?;
     request.headers_mut().insert(header::CONTENT_LENGTH, length);
     Some(request)
 }

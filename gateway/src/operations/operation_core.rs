@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use s3s::dto::BucketName;
+use http::HeaderMap;
+use s3s::dto::{BucketName, PutObjectInput};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
@@ -162,12 +163,26 @@ impl OperationCore {
             AccessScope::listing => request.input.listing_prefix(),
             AccessScope::bucket | AccessScope::settings | AccessScope::service => "",
         };
+        self.authorize_row(row, &identity, &mount, subject, &request.headers)?;
+        self.rights.allow_destinations(&identity, &mount, &mut request.input)?;
+        Ok(AuthorizedRequest { exchange, identity, mount })
+    }
+
+    /// Checks the rules of an identity for an operation on `subject`: a key, or a listed prefix.
+    fn authorize_row(
+        &self,
+        row: &OperationRow,
+        identity: &AuthIdentity,
+        mount: &MountedBucket,
+        subject: &str,
+        headers: &HeaderMap,
+    ) -> S3Result<()> {
         // A batch delete checks each of its keys (`delete_objects`), and needs to see the mount.
         let right =
             if row.announces == HomeNoticeScope::keys { AccessRight::seen } else { row.right };
-        self.rights.require_right(&identity, &mount, subject, right)?;
+        self.rights.require_right(identity, mount, subject, right)?;
         if is_mutation(row) {
-            self.rights.allow_headers(&identity, &mount, subject, &request.headers)?;
+            self.rights.allow_headers(identity, mount, subject, headers)?;
         }
         if row.scope == AccessScope::settings && mount.is_prefix() {
             self.metrics.count_denial(DenialReason::PrefixMount);
@@ -182,8 +197,20 @@ impl OperationCore {
             let message = format!("the mount {} is read-only", mount.name);
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         }
-        self.rights.allow_destinations(&identity, &mount, &mut request.input)?;
-        Ok(AuthorizedRequest { exchange, identity, mount })
+        Ok(())
+    }
+
+    /// Checks that an identity may put an object with these headers, before its body is to be had.
+    /// The put itself is checked again.
+    pub fn authorize_put(
+        &self,
+        identity: &AuthIdentity,
+        bucket: &str,
+        key: &str,
+        headers: &HeaderMap,
+    ) -> S3Result<()> {
+        let mount = self.mounts.resolve_bucket(bucket).ok_or_else(no_such_bucket)?;
+        self.authorize_row(PutObjectInput::table_row(), identity, &mount, key, headers)
     }
 
     /// Checks that an identity may read a key of a mount.

@@ -62,6 +62,11 @@ impl<'a> PlainProof<'a> {
         Self::read_authorization(text, payload, request).filter(|proof| proof.query.is_empty())
     }
 
+    /// Returns whether the signature is said to cover a header.
+    pub(crate) fn lists_header(&self, name: &str) -> bool {
+        self.listed.split(';').any(|listed| listed == name)
+    }
+
     pub(crate) fn access_key(&self) -> &'a str {
         self.access_key
     }

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use s3s::{Body, HttpResponse};
-use verbs3_rdma::client_memory::WriterEnd;
+use verbs3_rdma::client_memory::OwnEnd;
 
 use super::hipobj_question::{PROTOCOL, PrepareQuestion, QuestionFault, RdmaSessionId};
 use super::hipobj_token::write_token;
@@ -52,7 +52,7 @@ pub(crate) fn order_refusal_answer(refusal: OrderRefusal) -> HttpResponse {
 }
 
 /// Tells a client how to make its side of the connection.
-pub(crate) fn prepared_answer(id: RdmaSessionId, end: &WriterEnd) -> HttpResponse {
+pub(crate) fn prepared_answer(id: RdmaSessionId, end: &OwnEnd) -> HttpResponse {
     let mut response = status_answer(StatusCode::OK);
     let reply = format!("200:{}", write_token(end));
     for (name, value) in [
@@ -77,9 +77,10 @@ pub(crate) fn outcome_answer(
         TransferOutcome::Done => StatusCode::OK,
         TransferOutcome::Expired | TransferOutcome::Cancelled => StatusCode::CONFLICT,
         TransferOutcome::Late => StatusCode::REQUEST_TIMEOUT,
-        TransferOutcome::Unread | TransferOutcome::Refused | TransferOutcome::RailLost => {
-            StatusCode::INTERNAL_SERVER_ERROR
-        }
+        TransferOutcome::Unread
+        | TransferOutcome::Unstored
+        | TransferOutcome::Refused
+        | TransferOutcome::RailLost => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let mut response = status_answer(status);
     if outcome != TransferOutcome::Done {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::Request;
 use time::OffsetDateTime;
 
+use super::upload_headers::is_of_object;
 use crate::auth::{AuthIdentity, IdentityStore, ProofClock};
 use crate::metrics::DenialReason;
 use crate::plain_read::PlainProof;
@@ -18,6 +19,8 @@ const SERVICES: [&str; 2] = ["hipobj", "s3"];
 pub(crate) struct ControlSender {
     pub(crate) access_key: String,
     pub(crate) identity: Arc<AuthIdentity>,
+    /// No header that changes what is stored is left out of the signature.
+    pub(crate) signs_object: bool,
 }
 
 /// Finds out who has sent `request`.
@@ -31,5 +34,8 @@ pub(crate) fn prove_sender<B>(
     let clock = ProofClock { now: OffsetDateTime::now_utc(), skew_max };
     let is_signed = proof.is_signed_for(&SERVICES, &identity, request, clock);
     let access_key = proof.access_key().to_owned();
-    is_signed.then_some(ControlSender { access_key, identity }).ok_or(DenialReason::Signature)
+    let mut of_object = request.headers().keys().filter(|name| is_of_object(name));
+    let signs_object = of_object.all(|name| proof.lists_header(name.as_str()));
+    let sender = ControlSender { access_key, identity, signs_object };
+    is_signed.then_some(sender).ok_or(DenialReason::Signature)
 }

@@ -1,7 +1,7 @@
 //! Reads what clients of `hipobj-rc-v2` ask: three requests without a body, whose fields are
 //! headers. Checks form and bounds of each field. Knows no session and no object.
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 use verbs3_rdma::client_memory::{ClientPlace, PortGid};
 
 use super::hipobj_token::read_token;
@@ -12,6 +12,10 @@ pub(crate) const PROTOCOL: &str = "hipobj-rc-v2";
 pub(crate) const BYTES_MAX: u64 = 0x7fff_ffff;
 /// Packets and queue pairs have numbers of 24 bits.
 const NUMBER_MAX: u32 = 0x00ff_ffff;
+/// Most READs at once that a client may speak of: some devices answer no more.
+const READS_MAX: u8 = 16;
+/// Says that the gateway may read the payload of a PUT, and how. An extension of the dialect.
+const PULL: &str = "x-amz-rdma-pull";
 /// Digits of a session's name.
 const SESSION_DIGITS: usize = 32;
 
@@ -31,14 +35,27 @@ impl RdmaSessionId {
     }
 }
 
-/// A GET that is to be prepared.
+/// What a transfer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TransferOperation {
+    Get,
+    /// The gateway reads the payload out of the client's memory.
+    Put {
+        /// READs that the client's queue pair answers at once.
+        reads_max: u8,
+    },
+}
+
+/// A transfer that is to be prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PrepareQuestion {
     pub(crate) gid: PortGid,
     pub(crate) first_packet: u32,
     pub(crate) cookie: u32,
-    /// `/bucket/key`, as in a request's path.
+    /// `/bucket/key`: all of a request's path, and nothing else.
     pub(crate) path: String,
+    pub(crate) operation: TransferOperation,
+    /// 0 for a PUT.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
@@ -124,6 +141,12 @@ impl<'a> QuestionFields<'a> {
         RdmaSessionId::read_id(self.text_of(name)?).ok_or(QuestionFault::Malformed(name))
     }
 
+    fn reads_max(&self) -> Result<u8, QuestionFault> {
+        let reads = self.decimal_of(PULL)?;
+        let reads = u8::try_from(reads).ok().filter(|reads| (1..=READS_MAX).contains(reads));
+        reads.ok_or(QuestionFault::Malformed(PULL))
+    }
+
     fn cookie(&self) -> Result<u32, QuestionFault> {
         self.hex32_of("x-amz-rdma-cookie", 8)
     }
@@ -132,12 +155,13 @@ impl<'a> QuestionFields<'a> {
 /// Reads the first question of a transfer.
 pub(crate) fn read_prepare(headers: &HeaderMap) -> Result<PrepareQuestion, QuestionFault> {
     let fields = QuestionFields::of_dialect(headers)?;
-    match fields.text_of("x-amz-rdma-op")? {
-        "GET" => {}
-        // Its clients then send the body over HTTP.
-        "PUT" => return Err(QuestionFault::Unsupported),
+    let operation = match fields.text_of("x-amz-rdma-op")? {
+        "GET" => TransferOperation::Get,
+        // Its client wants to write into memory of the gateway: it has HTTP.
+        "PUT" if !headers.contains_key(PULL) => return Err(QuestionFault::Unsupported),
+        "PUT" => TransferOperation::Put { reads_max: fields.reads_max()? },
         _ => return Err(QuestionFault::Malformed("x-amz-rdma-op")),
-    }
+    };
     let token = fields.text_of("x-amz-rdma-token")?;
     let token = read_token(token).ok_or(QuestionFault::Malformed("x-amz-rdma-token"))?;
     if !token.is_reliable {
@@ -157,7 +181,9 @@ pub(crate) fn read_prepare(headers: &HeaderMap) -> Result<PrepareQuestion, Quest
         return Err(QuestionFault::Unsupported);
     }
     let names = path.strip_prefix('/').and_then(|path| path.split_once('/'));
-    if !names.is_some_and(|(bucket, key)| !bucket.is_empty() && !key.is_empty()) {
+    // A request's path has to be all of it: a parser cuts it at a `#`.
+    let is_path = Uri::try_from(path).is_ok_and(|uri| uri.path() == path);
+    if !is_path || !names.is_some_and(|(bucket, key)| !bucket.is_empty() && !key.is_empty()) {
         return Err(QuestionFault::Malformed("x-amz-rdma-target"));
     }
     let bytes = fields.decimal_of("x-amz-rdma-size")?;
@@ -166,16 +192,21 @@ pub(crate) fn read_prepare(headers: &HeaderMap) -> Result<PrepareQuestion, Quest
         false => 0,
     };
     if bytes == 0 {
-        return Err(QuestionFault::Malformed("x-amz-rdma-size"));
+        return Err(match operation {
+            TransferOperation::Get => QuestionFault::Malformed("x-amz-rdma-size"),
+            // HTTP stores an object of no bytes.
+            TransferOperation::Put { .. } => QuestionFault::Unsupported,
+        });
     }
     if bytes > BYTES_MAX {
         return Err(QuestionFault::TooLarge);
     }
-    if offset.checked_add(bytes).is_none() {
+    if offset.checked_add(bytes).is_none() || (operation != TransferOperation::Get && offset > 0) {
         return Err(QuestionFault::Malformed("x-amz-rdma-offset"));
     }
     let path = path.to_owned();
-    Ok(PrepareQuestion { gid: token.gid, first_packet, cookie, path, offset, bytes })
+    let gid = token.gid;
+    Ok(PrepareQuestion { gid, first_packet, cookie, path, operation, offset, bytes })
 }
 
 /// Reads the order to move the bytes.

@@ -1,7 +1,7 @@
 //! Reads and writes the token of `hipobj-rc-v2`: 44 bytes as hexadecimal digits, numbers in the
 //! order of x86 (little-endian). Knows no header and no session.
 
-use verbs3_rdma::client_memory::{PortGid, WriterEnd};
+use verbs3_rdma::client_memory::{OwnEnd, PortGid};
 
 /// Digits of a token.
 const TOKEN_DIGITS: usize = 88;
@@ -41,7 +41,7 @@ pub(crate) fn read_token(text: &str) -> Option<HipobjToken> {
 }
 
 /// Writes the token of this side.
-pub(crate) fn write_token(end: &WriterEnd) -> String {
+pub(crate) fn write_token(end: &OwnEnd) -> String {
     let mut bytes = [0; TOKEN_BYTES];
     bytes[TRANSPORT] = RELIABLE;
     bytes[PAIR..PAIR + 4].copy_from_slice(&end.pair_number.to_le_bytes());
@@ -86,7 +86,7 @@ mod tests {
         #[test]
         fn own_token_is_read_back(pair_number: u32, gid: [u8; 16], port: u8) {
             let gid = PortGid(gid);
-            let text = write_token(&WriterEnd { pair_number, gid, first_packet: 1, port });
+            let text = write_token(&OwnEnd { pair_number, gid, first_packet: 1, port });
             prop_assert_eq!(text.len(), TOKEN_DIGITS);
             prop_assert_eq!(read_token(&text), Some(HipobjToken { is_reliable: true, gid }));
             let pair = hex::encode(pair_number.to_le_bytes());

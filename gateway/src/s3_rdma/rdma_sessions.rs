@@ -1,14 +1,14 @@
 //! Owns the transfers that clients have prepared: whose each is, what it is good for, and its task.
 //!
-//! A session's task has its writer from the first to the last. It waits for the order to move,
-//! moves, and closes the writer; only then is the session over, and only then is anybody told so.
-//! Reads no object and parses no header.
+//! A session's task has its connection from the first to the last. It waits for the order to move,
+//! moves, and closes the connection; only then is the session over, and only then is anybody told
+//! so. Where the task panics, its connection ends by itself, perhaps behind the session's end. Reads no object and parses no header.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::sync::oneshot;
@@ -16,15 +16,16 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_rdma::client_memory::{
-    ClientMemoryError, ClientMemoryRail, ClientMemoryWriter, PortGid, WriterEnd,
+    ClientConnection, ClientMemoryError, ClientMemoryRail, OwnEnd, PortGid,
 };
 
 use super::hipobj_question::{PrepareQuestion, RdmaSessionId};
-use super::rdma_transfer::{TransferOrder, move_body};
+use super::rdma_transfer::{MoveOrder, move_order};
 use super::s3_rdma_metrics::{S3RdmaMetrics, TransferOutcome};
 use super::s3_rdma_settings::S3OverRdmaSettings;
 use crate::auth::{IdentityStore, Tenant};
 use crate::http::OutboundBody;
+use crate::operations::OperationCore;
 use crate::tenant_metrics::SharedResource;
 use crate::tenant_places::{SharingRules, TenantPlace, TenantPlaces};
 
@@ -32,6 +33,8 @@ use crate::tenant_places::{SharingRules, TenantPlace, TenantPlaces};
 pub(crate) struct RdmaEndpoints {
     pub sessions: Arc<RdmaSessions>,
     pub identities: Arc<IdentityStore>,
+    /// Judges who may put what.
+    pub core: Arc<OperationCore>,
 }
 
 /// All transfers of a gateway.
@@ -53,6 +56,8 @@ pub(crate) struct PreparedTransfer {
     pub(crate) question: PrepareQuestion,
     /// The version that was found; `None` where it has no name.
     pub(crate) etag: Option<HeaderValue>,
+    /// What an object is put with; none for a GET.
+    pub(crate) headers: HeaderMap,
 }
 
 /// A session, as requests see it.
@@ -61,34 +66,53 @@ struct SessionEntry {
     owner: String,
     transfer: Arc<PreparedTransfer>,
     /// `None` once it is ordered to move.
-    order: Option<oneshot::Sender<SessionOrder>>,
+    order: Option<SessionOrderSender>,
     /// Cancelled when it is taken to be moved: its client has come in time.
     taken: CancellationToken,
     cancel: CancellationToken,
-    /// Cancelled when nothing is written any more.
+    /// Cancelled when nothing is written or read any more.
     over: CancellationToken,
 }
 
 /// The order to move, which is given once.
 pub(crate) struct SessionOrder {
-    transfer: TransferOrder<OutboundBody>,
+    transfer: MoveOrder<OutboundBody>,
     turn: TenantPlace,
     /// Told once the session is over.
     told: oneshot::Sender<TransferOutcome>,
 }
 
+/// Gives the order, or says by `None` that there is nothing to move.
+type SessionOrderSender = oneshot::Sender<Option<SessionOrder>>;
+
 /// A session that is taken to be moved. Dropping it ends the session.
 pub(crate) struct TakenSession {
     pub(crate) transfer: Arc<PreparedTransfer>,
-    order: oneshot::Sender<SessionOrder>,
+    order: SessionOrderSender,
     over: CancellationToken,
 }
 
 /// What a session's task waits for.
 struct AwaitedOrder {
-    ordered: oneshot::Receiver<SessionOrder>,
+    ordered: oneshot::Receiver<Option<SessionOrder>>,
     taken: CancellationToken,
     cancel: CancellationToken,
+}
+
+/// Takes a session out of the table, also where its task panics.
+struct SessionEnd {
+    sessions: Arc<RdmaSessions>,
+    id: RdmaSessionId,
+    place: Option<TenantPlace>,
+    over: CancellationToken,
+}
+
+impl Drop for SessionEnd {
+    fn drop(&mut self) {
+        self.sessions.table.lock().remove(&self.id);
+        drop(self.place.take());
+        self.over.cancel();
+    }
 }
 
 /// Why nothing was prepared.
@@ -166,17 +190,17 @@ impl RdmaSessions {
         self.transfers.take_place(tenant, 1, Instant::now()).await.ok()
     }
 
-    /// Makes a session of `owner`, with a writer to its client.
+    /// Makes a session of `owner`, with a connection to its client.
     pub(crate) async fn prepare_session(
         self: &Arc<Self>,
         owner: String,
         tenant: &Arc<Tenant>,
         transfer: PreparedTransfer,
-    ) -> Result<(RdmaSessionId, WriterEnd), PrepareRefusal> {
+    ) -> Result<(RdmaSessionId, OwnEnd), PrepareRefusal> {
         let place = self.sessions.try_take_place(tenant, 1, Instant::now());
         let place = place.ok_or(PrepareRefusal::NoRoom)?;
-        let writer = self.make_writer(transfer.question.gid).await?;
-        let (id, end) = (RdmaSessionId(rand::random()), writer.writer_end());
+        let connection = self.make_connection(transfer.question.gid).await?;
+        let (id, end) = (RdmaSessionId(rand::random()), connection.own_end());
         let (order, ordered) = oneshot::channel();
         let (cancel, over) = (self.stop.child_token(), CancellationToken::new());
         let taken = CancellationToken::new();
@@ -189,14 +213,12 @@ impl RdmaSessions {
             over: over.clone(),
         };
         self.table.lock().insert(id, entry);
-        let sessions = self.clone();
+        let ending = SessionEnd { sessions: self.clone(), id, place: Some(place), over };
         self.tasks.spawn(async move {
             let awaited = AwaitedOrder { ordered, taken, cancel };
-            let (outcome, told) = sessions.run_session(writer, awaited).await;
-            sessions.table.lock().remove(&id);
-            sessions.metrics.ended[outcome].inc();
-            drop(place);
-            over.cancel();
+            let (outcome, told) = ending.sessions.run_session(connection, awaited).await;
+            ending.sessions.metrics.ended[outcome].inc();
+            drop(ending);
             if let Some(told) = told {
                 // Its client may have gone.
                 let _ = told.send(outcome);
@@ -205,23 +227,23 @@ impl RdmaSessions {
         Ok((id, end))
     }
 
-    /// Makes a writer over the rail that suits the client best. One that has no address of the
+    /// Makes a connection over the rail that suits the client best. One that has no address of the
     /// client's kind leaves it to the next.
-    async fn make_writer(
+    async fn make_connection(
         &self,
         gid: PortGid,
-    ) -> Result<Box<dyn ClientMemoryWriter>, PrepareRefusal> {
+    ) -> Result<Box<dyn ClientConnection>, PrepareRefusal> {
         let rails = self.rails.get().into_iter().flatten();
         let mut suited: Vec<_> =
             rails.filter_map(|rail| Some((rail.suits_client(gid)?, rail))).collect();
         suited.sort_by_key(|(suits, _)| std::cmp::Reverse(*suits));
         for (_, rail) in suited {
-            match rail.prepare_writer(gid).await {
-                Ok(writer) => return Ok(writer),
+            match rail.prepare_connection(gid).await {
+                Ok(connection) => return Ok(connection),
                 Err(ClientMemoryError::NoRail) => {}
                 Err(ClientMemoryError::NoMemory) => return Err(PrepareRefusal::NoRoom),
                 Err(error @ (ClientMemoryError::Device(_) | ClientMemoryError::Refused(_))) => {
-                    tracing::warn!(error = ?error, "no writer to a client can be made");
+                    tracing::warn!(error = ?error, "no connection to a client can be made");
                     return Err(PrepareRefusal::Device);
                 }
             }
@@ -229,10 +251,10 @@ impl RdmaSessions {
         Err(PrepareRefusal::NoRail)
     }
 
-    /// Lives a session through. Returns behind the end of its writer.
+    /// Lives a session through. Returns behind the end of its connection.
     async fn run_session(
         &self,
-        mut writer: Box<dyn ClientMemoryWriter>,
+        mut connection: Box<dyn ClientConnection>,
         awaited: AwaitedOrder,
     ) -> (TransferOutcome, Option<oneshot::Sender<TransferOutcome>>) {
         let AwaitedOrder { ordered, taken, cancel } = awaited;
@@ -246,34 +268,41 @@ impl RdmaSessions {
         let order = tokio::select! {
             biased;
             () = cancel.cancelled() => Err(TransferOutcome::Cancelled),
-            () = writer.await_loss() => Err(TransferOutcome::RailLost),
-            order = ordered => order.map_err(|_| TransferOutcome::Unread),
+            () = connection.await_loss() => Err(TransferOutcome::RailLost),
+            order = ordered => match order {
+                Ok(Some(order)) => Ok(order),
+                Ok(None) => Err(TransferOutcome::Unread),
+                Err(_) => Err(TransferOutcome::Cancelled),
+            },
             () = expiry => Err(TransferOutcome::Expired),
         };
         let (outcome, ordered) = match order {
             Err(outcome) => (outcome, None),
             Ok(SessionOrder { transfer, turn, mut told }) => {
-                let bytes = transfer.bytes;
-                let moving =
-                    timeout(self.settings.transfer_time.0, move_body(&mut *writer, transfer));
+                let (bytes, moved) = match &transfer {
+                    MoveOrder::Download(order) => (order.bytes, &self.metrics.written_bytes),
+                    MoveOrder::Upload(order) => (order.bytes, &self.metrics.read_bytes),
+                };
+                let moving = async {
+                    transfer.await_need().await?;
+                    let moving = move_order(&mut *connection, transfer);
+                    let moved = timeout(self.settings.transfer_time.0, moving).await;
+                    moved.unwrap_or(Err(TransferOutcome::Late))
+                };
                 let outcome = tokio::select! {
                     biased;
                     () = cancel.cancelled() => TransferOutcome::Cancelled,
                     () = told.closed() => TransferOutcome::Cancelled,
-                    moved = moving => match moved {
-                        Ok(Ok(())) => TransferOutcome::Done,
-                        Ok(Err(outcome)) => outcome,
-                        Err(_) => TransferOutcome::Late,
-                    },
+                    moved = moving => moved.err().unwrap_or(TransferOutcome::Done),
                 };
                 if outcome == TransferOutcome::Done {
-                    self.metrics.written_bytes.inc_by(bytes);
+                    moved.inc_by(bytes);
                 }
                 (outcome, Some((told, turn)))
             }
         };
-        // The turn is held until the writer has ended, whose memory it stands for.
-        writer.close_writer().await;
+        // The turn is held until the connection has ended, whose memory it stands for.
+        connection.close_connection().await;
         (outcome, ordered.map(|(told, _turn)| told))
     }
 
@@ -296,7 +325,7 @@ impl RdmaSessions {
         Ok(TakenSession { transfer: entry.transfer.clone(), order, over: entry.over.clone() })
     }
 
-    /// Ends a session of `owner`, if there is one. Returns once nothing of it is written any more.
+    /// Ends a session of `owner`, if there is one. Returns once nothing of it is moved any more.
     pub(crate) async fn cancel_session(&self, id: RdmaSessionId, owner: &str) {
         let tokens = {
             let table = self.table.lock();
@@ -311,15 +340,15 @@ impl RdmaSessions {
 }
 
 impl TakenSession {
-    /// Has the bytes moved. Returns once nothing is written any more.
+    /// Has the bytes moved. Returns once nothing is moved any more.
     pub(crate) async fn move_transfer(
         self,
-        transfer: TransferOrder<OutboundBody>,
+        transfer: MoveOrder<OutboundBody>,
         turn: TenantPlace,
     ) -> TransferOutcome {
         let (told, outcome) = oneshot::channel();
         // A session that is over meanwhile drops the order, and with it `told`.
-        let _ = self.order.send(SessionOrder { transfer, turn, told });
+        let _ = self.order.send(Some(SessionOrder { transfer, turn, told }));
         match outcome.await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -331,7 +360,7 @@ impl TakenSession {
 
     /// Gives the session up. Returns once it is over.
     pub(crate) async fn give_up(self) {
-        drop(self.order);
+        let _ = self.order.send(None);
         self.over.cancelled().await;
     }
 }

@@ -3,7 +3,9 @@
 use prometheus::{IntCounter, IntGauge};
 use verbs3_metrics::{MetricFamily, MetricLabel, MetricsTable};
 
-/// Payloads that are written into memory of clients of other hosts (docs/s3-over-rdma.md).
+/// Payloads that go by RDMA into memory of clients of other hosts, or out of it.
+///
+/// See docs/s3-over-rdma.md.
 #[derive(MetricsTable)]
 #[metrics(prefix = "verbs3_s3_rdma")]
 pub(crate) struct S3RdmaMetrics {
@@ -17,6 +19,8 @@ pub(crate) struct S3RdmaMetrics {
     pub(super) transfers_max: IntGauge,
     /// Bytes written into clients' memory by transfers that came to their end.
     pub(super) written_bytes: IntCounter,
+    /// Bytes read out of clients' memory by transfers that came to their end.
+    pub(super) read_bytes: IntCounter,
     /// Transfers that ended, by what became of them.
     #[metric("verbs3_s3_rdma_sessions_ended_total", labels(outcome), from_zero)]
     pub(super) ended: MetricFamily<TransferOutcome, IntCounter>,
@@ -25,17 +29,19 @@ pub(crate) struct S3RdmaMetrics {
 /// What became of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, MetricLabel)]
 pub(crate) enum TransferOutcome {
-    /// All bytes are in the client's memory.
+    /// All bytes are in the client's memory, or were read out of it.
     Done,
-    /// Its client never said where they go.
+    /// Its client never said where in its memory they are to be.
     Expired,
     /// Its client gave it up, or has gone.
     Cancelled,
     /// It took too long.
     Late,
-    /// The object could not be read, or not to its end.
+    /// The object could not be read, or not to its end; or its turn did not come.
     Unread,
-    /// The client's device refused a write, or did not answer.
+    /// The write of a PUT took no more.
+    Unstored,
+    /// The client's device refused a write or a read, or did not answer.
     Refused,
     /// This host's rail is gone, or has no memory.
     RailLost,

@@ -1,5 +1,5 @@
-//! The settings of S3 over RDMA: whether clients of other hosts get payloads so, and how much of
-//! the gateway they may hold.
+//! The settings of S3 over RDMA: whether clients of other hosts get and put payloads so, and how
+//! much of the gateway they may hold.
 
 use serde::{Deserialize, Serialize};
 use verbs3_rdma::verbs::{CLIENT_PIECE_BYTES, CLIENT_PIECES};
@@ -10,9 +10,9 @@ use verbs3_settings::{ByteSize, SettingsTable, TimePeriod};
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct S3OverRdmaSettings {
-    /// Write payloads of GETs into memory that clients of other hosts have registered, over the
-    /// rails of `[verbs]` that speak RoCE (docs/s3-over-rdma.md). **Experimental**: so is the
-    /// dialect, `hipobj-rc-v2`.
+    /// Write payloads of GETs into memory that clients of other hosts have registered, and read those
+    /// of PUTs out of it, over the rails of `[verbs]` that speak RoCE (docs/s3-over-rdma.md).
+    /// **Experimental**: so is the dialect, `hipobj-rc-v2`.
     #[setting(default = false)]
     pub enabled: bool,
     /// Transfers that are prepared or under way, shared by tenants. Each has a queue pair.
@@ -33,7 +33,7 @@ pub struct S3OverRdmaSettings {
 }
 
 impl S3OverRdmaSettings {
-    /// The memory that all transfers under way are written from.
+    /// The memory that the bytes of all transfers under way go through.
     pub fn memory_bytes(&self) -> usize {
         self.transfers_max as usize * CLIENT_PIECES * CLIENT_PIECE_BYTES
     }

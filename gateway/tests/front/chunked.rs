@@ -12,7 +12,7 @@ const SIGNED_TRAILER: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER";
 const UNSIGNED_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 
 /// CRC-32 of "hello world, in chunks".
-fn crc32(bytes: &[u8]) -> String {
+pub fn crc32(bytes: &[u8]) -> String {
     let mut crc = u32::MAX;
     for byte in bytes {
         crc ^= u32::from(*byte);

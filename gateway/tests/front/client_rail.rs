@@ -1,19 +1,26 @@
 //! A rail over which no byte goes: clients' memory is a buffer of the test, which can hold up, refuse
 //! and remember what is written to it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use verbs3_rdma::client_memory::{
-    ClientEnd, ClientMemoryError, ClientMemoryRail, ClientMemoryWriter, ClientPlace, PortGid,
-    WriterEnd,
+    ClientConnection, ClientEnd, ClientMemoryError, ClientMemoryRail, ClientPlace, OwnEnd, PortGid,
 };
 
 /// Where the clients' memory begins, for them and their devices.
 pub const BASE: u64 = 0x7f00_0000_0000;
+
+/// Longest read, and most of them ahead.
+pub const PIECE_BYTES: u64 = 64 << 10;
+/// Most bytes of a read that are taken at once.
+pub const TAKEN_BYTES: usize = 24 << 10;
+pub const READS_AHEAD: usize = 4;
 
 #[derive(Default)]
 pub struct TestRail {
@@ -28,6 +35,15 @@ pub struct TestRail {
     pub holds_up: AtomicBool,
     /// The client's device refuses writes.
     pub refuses: AtomicBool,
+    /// It refuses reads beyond so many bytes.
+    pub readable: AtomicUsize,
+    pub reads_posted: AtomicUsize,
+    /// Where reads were posted, and by which key.
+    pub read_places: Mutex<Vec<ClientPlace>>,
+    /// A read panics.
+    pub panics: AtomicBool,
+    /// The client changes all of its memory behind each read.
+    pub changes: AtomicBool,
     /// How long the end of a writer takes, in milliseconds.
     pub closing_ms: AtomicUsize,
     /// No rail is up.
@@ -38,17 +54,20 @@ pub struct TestRail {
 
 impl TestRail {
     pub fn with_memory(bytes: usize) -> Arc<Self> {
-        Arc::new(Self { memory: Mutex::new(vec![0; bytes]), ..Self::default() })
+        let (memory, readable) = (Mutex::new(vec![0; bytes]), AtomicUsize::new(bytes));
+        Arc::new(Self { memory, readable, ..Self::default() })
     }
 
-    pub fn open_writers(&self) -> usize {
+    pub fn open_connections(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
 }
 
-struct TestWriter {
+struct TestConnection {
     rail: Arc<TestRail>,
     pair_number: u32,
+    /// Reads that are posted: where, and of how many bytes.
+    posted: VecDeque<(usize, usize)>,
 }
 
 /// A rail, as the gateway has it.
@@ -60,23 +79,23 @@ impl ClientMemoryRail for SharedRail {
         (!self.0.is_down.load(Ordering::SeqCst)).then_some(0)
     }
 
-    async fn prepare_writer(
+    async fn prepare_connection(
         &self,
         _: PortGid,
-    ) -> Result<Box<dyn ClientMemoryWriter>, ClientMemoryError> {
+    ) -> Result<Box<dyn ClientConnection>, ClientMemoryError> {
         if self.0.is_other.load(Ordering::SeqCst) {
             return Err(ClientMemoryError::NoRail);
         }
         let pair_number = self.0.open.fetch_add(1, Ordering::SeqCst) as u32 + 0x11;
-        Ok(Box::new(TestWriter { rail: self.0.clone(), pair_number }))
+        Ok(Box::new(TestConnection { rail: self.0.clone(), pair_number, posted: VecDeque::new() }))
     }
 }
 
 #[async_trait]
-impl ClientMemoryWriter for TestWriter {
-    fn writer_end(&self) -> WriterEnd {
+impl ClientConnection for TestConnection {
+    fn own_end(&self) -> OwnEnd {
         let gid = PortGid::from(std::net::IpAddr::from([10, 77, 0, 2]));
-        WriterEnd { pair_number: self.pair_number, gid, first_packet: 0x00_0abc, port: 1 }
+        OwnEnd { pair_number: self.pair_number, gid, first_packet: 0x00_0abc, port: 1 }
     }
 
     async fn connect_client(&mut self, client: ClientEnd) -> Result<(), ClientMemoryError> {
@@ -102,6 +121,39 @@ impl ClientMemoryWriter for TestWriter {
         Ok(())
     }
 
+    fn post_read(&mut self, place: ClientPlace, bytes_max: u64) -> Result<u64, ClientMemoryError> {
+        if self.posted.len() >= READS_AHEAD {
+            return Ok(0);
+        }
+        let bytes = bytes_max.min(PIECE_BYTES);
+        let at = usize::try_from(place.address - BASE).unwrap();
+        self.posted.push_back((at, bytes as usize));
+        self.rail.reads_posted.fetch_add(1, Ordering::SeqCst);
+        self.rail.read_places.lock().push(place);
+        Ok(bytes)
+    }
+
+    async fn take_read(&mut self) -> Result<Option<Bytes>, ClientMemoryError> {
+        assert!(!self.rail.panics.load(Ordering::SeqCst), "the test wants it so");
+        while self.rail.holds_up.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let Some((at, posted)) = self.posted.pop_front() else { return Ok(None) };
+        let bytes = posted.min(TAKEN_BYTES);
+        if bytes < posted {
+            self.posted.push_front((at + bytes, posted - bytes));
+        }
+        if at + bytes > self.rail.readable.load(Ordering::SeqCst) {
+            return Err(ClientMemoryError::Refused(std::io::Error::other("the test wants it so")));
+        }
+        let mut memory = self.rail.memory.lock();
+        let read = Bytes::copy_from_slice(&memory[at..at + bytes]);
+        if self.rail.changes.load(Ordering::SeqCst) {
+            memory.fill(0xff);
+        }
+        Ok(Some(read))
+    }
+
     async fn await_written(&mut self) -> Result<(), ClientMemoryError> {
         Ok(())
     }
@@ -112,9 +164,14 @@ impl ClientMemoryWriter for TestWriter {
         }
     }
 
-    async fn close_writer(self: Box<Self>) {
+    async fn close_connection(self: Box<Self>) {
         let closing_ms = self.rail.closing_ms.load(Ordering::SeqCst) as u64;
         tokio::time::sleep(Duration::from_millis(closing_ms)).await;
+    }
+}
+
+impl Drop for TestConnection {
+    fn drop(&mut self) {
         self.rail.open.fetch_sub(1, Ordering::SeqCst);
     }
 }

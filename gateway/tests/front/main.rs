@@ -24,6 +24,7 @@ mod passing;
 mod populating;
 mod preload;
 mod rdma_transfers;
+mod rdma_uploads;
 mod readiness;
 mod remote;
 mod rights;

@@ -16,7 +16,7 @@ use crate::signing::{Request, Seed};
 
 /// A worker that takes everything, and remembers it.
 #[derive(Default)]
-struct OneWorker {
+pub struct OneWorker {
     staged: Mutex<HashMap<PopulateToken, Vec<u8>>>,
     /// Key, ETag and bytes of what can be read.
     committed: Mutex<Vec<(String, String, Vec<u8>)>>,
@@ -78,7 +78,7 @@ async fn start_fixture() -> (GatewayFixture, Arc<OneWorker>) {
 }
 
 impl OneWorker {
-    fn committed(&self) -> Vec<(String, String, Vec<u8>)> {
+    pub fn committed(&self) -> Vec<(String, String, Vec<u8>)> {
         self.committed.lock().clone()
     }
 

@@ -14,22 +14,22 @@ use crate::client_rail::{BASE, SharedRail, TestRail};
 use crate::gateway_fixture::{Answer, GatewayFixture, GatewaySetup, until};
 use crate::signing::Request;
 
-const COOKIE: &str = "1a2b3c4d";
+pub const COOKIE: &str = "1a2b3c4d";
 /// Queue pair 0x77 at 10.77.0.3.
 const TOKEN: &str = "017700000000000000000000000000ffff0a4d000300\
     00000000000000000000000000000000000000000000";
 
-struct TransferFixture {
-    gateway: GatewayFixture,
-    rail: Arc<TestRail>,
+pub struct TransferFixture {
+    pub gateway: GatewayFixture,
+    pub rail: Arc<TestRail>,
 }
 
-fn content(bytes: usize) -> Vec<u8> {
+pub fn content(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 % 251) as u8).collect()
 }
 
 impl TransferFixture {
-    async fn start(change: impl FnOnce(&mut GatewaySetup)) -> Self {
+    pub async fn start(change: impl FnOnce(&mut GatewaySetup)) -> Self {
         let gateway = GatewayFixture::start_with(change).await;
         let rail = TestRail::with_memory(4 << 20);
         gateway.gateway.serve_by_rdma(vec![Arc::new(SharedRail(rail.clone()))]);
@@ -37,11 +37,11 @@ impl TransferFixture {
         Self { gateway, rail }
     }
 
-    async fn usual() -> Self {
+    pub async fn usual() -> Self {
         Self::start(|_| {}).await
     }
 
-    async fn step(&self, request: Request) -> Answer {
+    pub async fn step(&self, request: Request) -> Answer {
         self.gateway.send(&request, b"").await
     }
 
@@ -52,27 +52,27 @@ impl TransferFixture {
         answer.headers["x-amz-rdma-session"].clone()
     }
 
-    async fn until_over(&self) {
-        until(|| self.rail.open_writers() == 0).await;
+    pub async fn until_over(&self) {
+        until(|| self.rail.open_connections() == 0).await;
     }
 
-    fn ended(&self, outcome: &str) -> f64 {
+    pub fn ended(&self, outcome: &str) -> f64 {
         let metric = "verbs3_s3_rdma_sessions_ended_total";
         self.gateway.metrics().sum_shown(metric, &[&format!("outcome=\"{outcome}\"")]).unwrap()
     }
 
-    fn sessions(&self) -> f64 {
+    pub fn sessions(&self) -> f64 {
         self.gateway.metrics().sum_shown("verbs3_s3_rdma_sessions", &[]).unwrap()
     }
 }
 
-fn step(name: &str) -> Request {
+pub fn step(name: &str) -> Request {
     Request::new("POST", &format!("/.hipobj-rc/{name}"))
         .header("content-length", "0")
         .header("x-amz-rdma-protocol", "hipobj-rc-v2")
 }
 
-fn prepare(path: &str, offset: u64, bytes: u64) -> Request {
+pub fn prepare(path: &str, offset: u64, bytes: u64) -> Request {
     step("prepare")
         .header("x-amz-rdma-token", TOKEN)
         .header("x-amz-rdma-psn", "0a1b2c")
@@ -83,7 +83,7 @@ fn prepare(path: &str, offset: u64, bytes: u64) -> Request {
         .header("x-amz-rdma-offset", &offset.to_string())
 }
 
-fn ready_with(session: &str, cookie: &str) -> Request {
+pub fn ready_with(session: &str, cookie: &str) -> Request {
     step("ready")
         .header("x-amz-rdma-session", session)
         .header("x-amz-rdma-cookie", cookie)
@@ -92,11 +92,11 @@ fn ready_with(session: &str, cookie: &str) -> Request {
         .header("x-amz-rdma-mr-rkey", "1234")
 }
 
-fn ready(session: &str) -> Request {
+pub fn ready(session: &str) -> Request {
     ready_with(session, COOKIE)
 }
 
-fn cancel(session: &str) -> Request {
+pub fn cancel(session: &str) -> Request {
     step("cancel").header("x-amz-rdma-session", session)
 }
 
@@ -120,7 +120,7 @@ async fn client_gets_the_bytes_that_it_asked_for() {
         let reply = if bytes == 300_000 { "200" } else { "206" };
         assert_eq!(done.headers["x-amz-rdma-reply"], reply);
         assert!(done.headers["x-amz-rdma-etag"].starts_with('"'));
-        assert_eq!(transfers.rail.open_writers(), 0, "it is closed before its client is told");
+        assert_eq!(transfers.rail.open_connections(), 0, "it is closed before its client is told");
         let memory = transfers.rail.memory.lock();
         let range = offset as usize..(offset + bytes) as usize;
         assert!(memory[..bytes as usize] == all[range], "{offset} {bytes}");
@@ -219,7 +219,7 @@ async fn what_can_not_be_prepared_is_said_exactly() {
     transfers.rail.is_down.store(true, Ordering::SeqCst);
     let answer = transfers.step(prepare("/data/k", 0, 1)).await;
     assert_eq!(answer.headers["x-amz-rdma-protocol-status"], "unsupported");
-    assert_eq!((transfers.sessions(), transfers.rail.open_writers()), (0.0, 0));
+    assert_eq!((transfers.sessions(), transfers.rail.open_connections()), (0.0, 0));
 }
 
 #[tokio::test]
@@ -242,7 +242,7 @@ async fn object_that_changed_is_not_moved() {
     let session = transfers.session("/data/k", 0, 10).await;
     assert_eq!(transfers.gateway.put("/data/k", &[1; 300_000]).await.status, 200);
     assert_eq!(transfers.step(ready(&session)).await.status, 412);
-    assert_eq!(transfers.rail.open_writers(), 0);
+    assert_eq!(transfers.rail.open_connections(), 0);
     assert!(transfers.rail.memory.lock().iter().all(|&byte| byte == 0));
     assert_eq!(transfers.ended("unread"), 1.0);
 }
@@ -255,14 +255,14 @@ async fn cancel_is_answered_once_nothing_is_written_any_more() {
     let session = transfers.session("/data/k", 0, 300_000).await;
     let moving = async {
         let answer = transfers.step(ready(&session)).await;
-        assert_eq!((answer.status, transfers.rail.open_writers()), (409, 0));
+        assert_eq!((answer.status, transfers.rail.open_connections()), (409, 0));
     };
     let cancelling = async {
         until(|| !transfers.rail.connected.lock().is_empty()).await;
         let began = Instant::now();
         assert_eq!(transfers.step(cancel(&session)).await.status, 204);
         assert!(began.elapsed() >= Duration::from_millis(300), "it waits for the end");
-        assert_eq!(transfers.rail.open_writers(), 0);
+        assert_eq!(transfers.rail.open_connections(), 0);
     };
     tokio::join!(moving, cancelling);
     transfers.rail.holds_up.store(false, Ordering::SeqCst);
@@ -301,7 +301,7 @@ async fn session_that_nobody_uses_or_ends_in_time_is_over() {
     let slow = transfers.session("/data/k", 0, 10).await;
     assert_eq!(transfers.step(ready(&slow)).await.status, 408);
     assert_eq!((transfers.ended("expired"), transfers.ended("late")), (1.0, 1.0));
-    assert_eq!(transfers.rail.open_writers(), 0);
+    assert_eq!(transfers.rail.open_connections(), 0);
 }
 
 #[tokio::test]
@@ -313,7 +313,7 @@ async fn client_that_lies_harms_its_own_transfer_only() {
     );
     transfers.rail.refuses.store(true, Ordering::SeqCst);
     assert_eq!(transfers.step(ready(&liar)).await.status, 500);
-    assert_eq!(transfers.rail.open_writers(), 1, "that of the other");
+    assert_eq!(transfers.rail.open_connections(), 1, "that of the other");
     transfers.rail.refuses.store(false, Ordering::SeqCst);
     assert_eq!(transfers.step(ready(&honest)).await.status, 200);
     assert!(transfers.rail.memory.lock()[..300_000] == content(300_000));
@@ -339,6 +339,7 @@ async fn sessions_and_transfers_are_bounded() {
         assert_eq!(transfers.step(cancel(&first)).await.status, 204);
     };
     tokio::join!(moving, waiting);
+    assert_eq!((transfers.ended("unread"), transfers.ended("cancelled")), (1.0, 1.0));
     transfers.rail.holds_up.store(false, Ordering::SeqCst);
     let third = transfers.session("/data/k", 0, 10).await;
     assert_eq!(transfers.step(ready(&third)).await.status, 200);
@@ -351,6 +352,31 @@ async fn sessions_and_transfers_are_bounded() {
 }
 
 #[tokio::test]
+async fn client_that_goes_before_its_turn_has_cancelled() {
+    let transfers = TransferFixture::start(|setup| {
+        setup.settings.s3_over_rdma.transfers_max = 1;
+        setup.settings.timeouts.turn_wait = TimePeriod(Duration::from_secs(60));
+    })
+    .await;
+    let (first, second) =
+        (transfers.session("/data/k", 0, 10).await, transfers.session("/data/k", 0, 10).await);
+    transfers.rail.holds_up.store(true, Ordering::SeqCst);
+    let moving = async { assert_eq!(transfers.step(ready(&first)).await.status, 409) };
+    let waiting = async {
+        until(|| !transfers.rail.connected.lock().is_empty()).await;
+        let (head, _) = ready(&second).signed(&transfers.gateway.host());
+        let mut socket = TcpStream::connect(transfers.gateway.address).await.unwrap();
+        socket.write_all(head.as_bytes()).await.unwrap();
+        drop(socket);
+        until(|| transfers.sessions() == 1.0).await;
+        assert_eq!((transfers.ended("unread"), transfers.ended("cancelled")), (0.0, 1.0));
+        assert_eq!(transfers.step(cancel(&first)).await.status, 204);
+    };
+    tokio::join!(moving, waiting);
+    assert_eq!(transfers.rail.connected.lock().len(), 1);
+}
+
+#[tokio::test]
 async fn rail_that_goes_and_a_gateway_that_ends_leave_no_writer() {
     let transfers = TransferFixture::usual().await;
     let session = transfers.session("/data/k", 0, 10).await;
@@ -360,7 +386,7 @@ async fn rail_that_goes_and_a_gateway_that_ends_leave_no_writer() {
     transfers.rail.is_down.store(false, Ordering::SeqCst);
     transfers.session("/data/k", 0, 10).await;
     transfers.gateway.gateway.shutdown(Duration::from_secs(20)).await;
-    assert_eq!(transfers.rail.open_writers(), 0);
+    assert_eq!(transfers.rail.open_connections(), 0);
     assert_eq!((transfers.ended("rail_lost"), transfers.ended("cancelled")), (1.0, 1.0));
 }
 

@@ -1,7 +1,8 @@
-//! Owns one rail over which clients that are no members are written to: its registration of the
-//! memory that writes go out of, in a protection domain of its own, and the making of writers.
+//! Owns one rail over which clients that are no members are written to and read from: its
+//! registration of the memory that bytes go through, in a protection domain of its own, and the
+//! making of connections.
 //!
-//! Does not write: `client_writer` does.
+//! Moves nothing: `client_connection` does.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::VerbsOptions;
-use super::client_writer::{CLIENT_PIECES, VerbsClientWriter, WriterRail};
+use super::client_connection::{CLIENT_PIECES, ConnectionRail, VerbsClientConnection};
 use super::gid_table::{choose_gid_row, read_gid_rows};
 use super::rail::{ArenaPurpose, OpenRail};
 use super::rail_keeper::{FirstAttempt, RailChange, RailKeeper};
@@ -23,7 +24,7 @@ use super::setup_runtime::run_aside;
 use super::sys::{CompletionQueue, NumberedQueuePair};
 use crate::arena::Arena;
 use crate::calls::HandshakeSecret;
-use crate::client_memory::{ClientMemoryError, ClientMemoryRail, ClientMemoryWriter, PortGid};
+use crate::client_memory::{ClientConnection, ClientMemoryError, ClientMemoryRail, PortGid};
 use crate::settings::{FeatureSwitch, VerbsSettings};
 
 /// Last number of a packet: they have 24 bits.
@@ -53,7 +54,7 @@ struct UsableRail {
 
 impl VerbsClientRail {
     /// Starts to open the rail at `place`, in the background, and to register `arena` there. Each
-    /// writer takes up to [`CLIENT_PIECES`] cells of
+    /// connection takes up to [`CLIENT_PIECES`] cells of
     /// [`CLIENT_PIECE_BYTES`](super::CLIENT_PIECE_BYTES) of it.
     pub fn start(
         place: impl Into<RailPlace>,
@@ -67,7 +68,7 @@ impl VerbsClientRail {
         options.settings.shared_receive = FeatureSwitch::Off;
         let place = place.into();
         let presence = RailPresence::new(place.clone(), options.settings.reopen_max.0);
-        let opener = RailOpener::new(place, arena.clone(), ArenaPurpose::Blocks, &options);
+        let opener = RailOpener::new(place, arena.clone(), ArenaPurpose::ClientPieces, &options);
         let mut keeper = RailKeeper::new(presence, opener);
         let attempt = keeper.start_opening();
         let shared = Arc::new(ClientRailInner {
@@ -82,7 +83,7 @@ impl VerbsClientRail {
         (Self { shared }, attempt)
     }
 
-    /// Waits until nothing of the rail is at work. Close its writers first.
+    /// Waits until nothing of the rail is at work. Close its connections first.
     pub async fn shutdown(&self) {
         self.shared.over.cancel();
         self.shared.tasks.close();
@@ -97,7 +98,7 @@ impl Drop for VerbsClientRail {
 }
 
 impl ClientRailInner {
-    /// Has the rail while it can be used. Tells its writers when it can't: its device goes only
+    /// Has the rail while it can be used. Tells its connections when it can't: its device goes only
     /// without them.
     async fn follow_rail(self: Arc<Self>, mut keeper: RailKeeper) {
         let keep = async {
@@ -122,8 +123,12 @@ impl ClientRailInner {
         }
     }
 
-    /// Makes a writer's side of a connection. Much of this blocks.
-    fn make_writer(&self, rail: UsableRail, client: PortGid) -> io::Result<Option<WriterRail>> {
+    /// Makes this side of a connection. Much of this blocks.
+    fn make_connection(
+        &self,
+        rail: UsableRail,
+        client: PortGid,
+    ) -> io::Result<Option<ConnectionRail>> {
         let UsableRail { open, lost } = rail;
         let domain = &open.device.domain;
         let port = domain.query_port()?;
@@ -136,13 +141,13 @@ impl ClientRailInner {
             return Ok(None);
         };
         let path_mtu = port.active_mtu.min(self.path_mtu_max);
-        // All writes, and the beacon.
+        // All requests, and the beacon.
         let entries = CLIENT_PIECES as u32 + 1;
         let vector = open.device.vectors.next_vector();
         let completions = Arc::new(CompletionQueue::new(domain.clone(), entries, vector)?);
         let pair = NumberedQueuePair::new(domain, &completions, CLIENT_PIECES as u32)?;
         let first_packet = rand::rng().random_range(1..=PACKET_MAX);
-        Ok(Some(WriterRail { open, lost, row, path_mtu, completions, pair, first_packet }))
+        Ok(Some(ConnectionRail { open, lost, row, path_mtu, completions, pair, first_packet }))
     }
 }
 
@@ -154,18 +159,19 @@ impl ClientMemoryRail for VerbsClientRail {
         Some(u8::from(subnet.is_some_and(|subnet| subnet.contains_address(gid.ip_address()))))
     }
 
-    async fn prepare_writer(
+    async fn prepare_connection(
         &self,
         gid: PortGid,
-    ) -> Result<Box<dyn ClientMemoryWriter>, ClientMemoryError> {
+    ) -> Result<Box<dyn ClientConnection>, ClientMemoryError> {
         let rail = self.shared.rail.lock().clone().ok_or(ClientMemoryError::NoRail)?;
         let shared = self.shared.clone();
-        let making = run_aside(&self.shared.tasks, async move { shared.make_writer(rail, gid) });
+        let making =
+            run_aside(&self.shared.tasks, async move { shared.make_connection(rail, gid) });
         let made = making.await.flatten().map_err(ClientMemoryError::Device)?;
         let made = made.ok_or(ClientMemoryError::NoRail)?;
         let (arena, tasks) = (self.shared.arena.clone(), self.shared.tasks.clone());
-        let writer =
-            VerbsClientWriter::new(made, arena, tasks).map_err(ClientMemoryError::Device)?;
-        Ok(Box::new(writer))
+        let connection =
+            VerbsClientConnection::new(made, arena, tasks).map_err(ClientMemoryError::Device)?;
+        Ok(Box::new(connection))
     }
 }

@@ -51,6 +51,9 @@ pub(super) enum ArenaPurpose {
     Blocks,
     /// Landings: peers write to them.
     Landings,
+    /// Pieces of clients' payloads: this host's NIC reads them, and writes into them what it has
+    /// read. They are open to nobody.
+    ClientPieces,
 }
 
 /// A rail that is open: a device, at one of its addresses.
@@ -88,6 +91,8 @@ pub(super) struct RailDevice {
     pub(super) message_events: MessageEvents,
     /// Linux's soft-RoCE, some habits of which need care.
     pub(super) is_soft_roce: bool,
+    /// READs that the device has on their way at once, for one queue pair.
+    pub(super) reads_max: u8,
 }
 
 impl RailDevice {
@@ -114,6 +119,7 @@ impl RailDevice {
         };
         let access = match usage {
             ArenaPurpose::Blocks => RegionAccess::Source,
+            ArenaPurpose::ClientPieces => RegionAccess::Receive,
             ArenaPurpose::Landings if windows.is_some() => RegionAccess::Windows,
             ArenaPurpose::Landings => RegionAccess::RemoteWrite,
         };
@@ -130,6 +136,7 @@ impl RailDevice {
         let vectors = CompletionVectors::choose_near(count, &folder, Path::new("/proc"), &cpus);
         tracing::debug!(rail = label, vectors = ?vectors.chosen(), %cpus, "completion vectors");
         let near = CpuSet::near_device(&folder);
+        let reads_max = domain.query_capabilities().map_or(1, |able| able.reads_max);
         let is_soft_roce = is_soft_roce(&folder);
         // Soft-RoCE tells nothing of errors in this way, and soft-iWARP nothing at all (Linux 6.1).
         let is_soft = is_soft_roce || domain.is_soft_iwarp();
@@ -147,6 +154,7 @@ impl RailDevice {
             is_near: near.is_empty() || near.shares_cpu_with(&process_cpus()),
             message_events,
             is_soft_roce,
+            reads_max,
         })
     }
 

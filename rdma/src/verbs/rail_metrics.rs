@@ -65,7 +65,9 @@ impl RailMetrics {
                     let pieces = &work.sges[..usize::from(work.sges_used)];
                     bytes += pieces.iter().map(|sge| u64::from(sge.bytes)).sum::<u64>();
                 }
-                WorkOperation::Bind { .. } | WorkOperation::Invalidate { .. } => {}
+                WorkOperation::Read { .. }
+                | WorkOperation::Bind { .. }
+                | WorkOperation::Invalidate { .. } => {}
             }
         }
         let posted = &self.rail.work_requests;

@@ -4,6 +4,7 @@
 mod client_memory;
 mod fake_devices;
 mod gateway_client;
+mod gateway_uploads;
 mod hostile;
 mod sharing;
 

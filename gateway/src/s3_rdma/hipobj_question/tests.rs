@@ -62,6 +62,24 @@ fn questions_are_read_as_clients_write_them() {
 }
 
 #[test]
+fn put_is_read_with_leave_to_read_its_memory() {
+    let pull = |reads| prepare_with(&[("op", "PUT"), ("pull", reads)]);
+    for (text, reads_max) in [("1", 1), ("16", 16), ("04", 4)] {
+        assert_eq!(pull(text).unwrap().operation, TransferOperation::Put { reads_max });
+    }
+    for text in ["", "0", "17", "256", "0x1", "-1", "+1"] {
+        assert_eq!(pull(text), Err(QuestionFault::Malformed(PULL)), "{text}");
+    }
+    let shifted = prepare_with(&[("op", "PUT"), ("pull", "1"), ("offset", "1")]);
+    assert_eq!(shifted, Err(QuestionFault::Malformed("x-amz-rdma-offset")));
+    // HTTP stores an object of no bytes.
+    let empty = prepare_with(&[("op", "PUT"), ("pull", "1"), ("size", "0")]);
+    assert_eq!(empty, Err(QuestionFault::Unsupported));
+    // It says nothing of a GET.
+    assert_eq!(prepare_with(&[("pull", "x")]).unwrap().operation, TransferOperation::Get);
+}
+
+#[test]
 fn what_is_not_served_sends_clients_to_http() {
     for changed in [
         ("protocol", "hipobj-rc-v3"),
@@ -83,7 +101,21 @@ fn malformed_fields_are_named() {
         ("psn", &["", "000000", "a1b2c", "0a1b2cd", "+a1b2c", "0x1b2c"]),
         ("cookie", &["", "1a2b3c4", "1a2b3c4d5", "+a2b3c4d"]),
         ("op", &["get", "HEAD", ""]),
-        ("target", &["", "bucket/key", "/bucket", "/bucket/", "//key", "/"]),
+        (
+            "target",
+            &[
+                "",
+                "bucket/key",
+                "/bucket",
+                "/bucket/",
+                "//key",
+                "/",
+                "/b/k#",
+                "/b/k#x",
+                "/b#x/k",
+                "/b/k x",
+            ],
+        ),
         ("size", &["", "0", "-1", "+1", "0x10", "1 ", "99999999999999999999999"]),
         ("offset", &["", "-1", "+1", "18446744073709551615"]),
     ] {
@@ -111,6 +143,16 @@ fn malformed_fields_are_named() {
             );
         }
     }
+}
+
+/// Rights are judged of what is asked for, so no parser may cut or change it.
+#[test]
+fn target_is_all_of_a_path() {
+    for path in ["/b/k%23x", "/b//k", "/b/../k", "/b/./k", "/b/k%3Fx", "/b/%2e%2e/k", "/b/k;~'"] {
+        assert_eq!(prepare_with(&[("target", path)]).unwrap().path, path);
+    }
+    let with_query = prepare_with(&[("target", "/b/k#?x")]);
+    assert_eq!(with_query, Err(QuestionFault::Unsupported));
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(in crate::verbs) struct DeviceCapabilities {
     pub(in crate::verbs) windows: bool,
     /// Longest region.
     pub(in crate::verbs) region_bytes_max: u64,
+    /// RDMA READs of one queue pair that are on their way at once.
+    pub(in crate::verbs) reads_max: u8,
 }
 
 /// A protection domain on the device of one rail.
@@ -103,6 +105,7 @@ impl ProtectionDomain {
             windows: told.device_cap_flags & type_2 != 0 && told.max_mw > 0,
             // Some drivers say nothing.
             region_bytes_max: if told.max_mr_size == 0 { u64::MAX } else { told.max_mr_size },
+            reads_max: u8::try_from(told.max_qp_init_rd_atom.clamp(1, 255)).unwrap_or(1),
         })
     }
 
@@ -152,12 +155,15 @@ impl Drop for ProtectionDomain {
 pub(in crate::verbs) enum RegionAccess {
     /// This host's NIC reads from it. No remote right at all.
     Source,
-    /// This host's NIC writes messages into it. No remote right at all.
+    /// This host's NIC writes messages into it, and what it has read. No remote right at all.
     Receive,
     /// A peer that is told the key writes into it.
     RemoteWrite,
     /// Windows over it can be given that right. It has no remote right itself.
     Windows,
+    /// A peer that is told the key reads from it: a client of a test.
+    #[cfg(test)]
+    RemoteRead,
 }
 
 /// The rights to a region, and the order of the device's transfers.
@@ -202,6 +208,8 @@ impl MemoryRegion {
                 ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
                     | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
             }
+            #[cfg(test)]
+            RegionAccess::RemoteRead => ffi::ibv_access_flags::IBV_ACCESS_REMOTE_READ,
             RegionAccess::Windows => {
                 ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
                     | ffi::ibv_access_flags::IBV_ACCESS_MW_BIND

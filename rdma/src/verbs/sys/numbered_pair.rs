@@ -1,5 +1,5 @@
 //! Owns queue pairs whose two sides have told each other their numbers by other means: rdma_cm has
-//! no part in them. Such a queue pair only writes. It takes no message, and grants no right.
+//! no part in them. Such a queue pair writes, and reads. It takes no message, and grants no right.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -39,6 +39,10 @@ pub(in crate::verbs) struct NumberedEnds {
     pub(in crate::verbs) peer_packet: PacketNumber,
     /// In bytes; the same on both sides.
     pub(in crate::verbs) path_mtu: u16,
+    /// READs of this side that are on their way at once. The device holds others back.
+    pub(in crate::verbs) own_reads: u8,
+    /// READs of the peer that this side answers at once.
+    pub(in crate::verbs) peer_reads: u8,
 }
 
 /// A queue pair that is connected by numbers.
@@ -106,14 +110,13 @@ impl NumberedQueuePair {
         unsafe { (*self.qp.as_ptr()).qp_num }
     }
 
-    /// Makes the queue pair ready to write to the peer.
+    /// Makes the queue pair ready to write to the peer, and to read from it.
     pub(in crate::verbs) fn connect_ends(&self, ends: &NumberedEnds) -> io::Result<()> {
         let mut to = self.attributes(ffi::ibv_qp_state::IBV_QPS_RTR);
         to.path_mtu = states::mtu_of(ends.path_mtu);
         to.dest_qp_num = ends.peer_pair;
         to.rq_psn = ends.peer_packet.0;
-        // No RDMA READ comes; some devices refuse a depth of 0.
-        to.max_dest_rd_atomic = 1;
+        to.max_dest_rd_atomic = ends.peer_reads;
         to.min_rnr_timer = states::RNR_TIMER;
         to.ah_attr.is_global = 1;
         to.ah_attr.port_num = self.domain.device_port().1;
@@ -133,7 +136,7 @@ impl NumberedQueuePair {
         to.retry_cnt = RETRY_COUNT;
         to.rnr_retry = RNR_RETRY;
         to.sq_psn = ends.own_packet.0;
-        to.max_rd_atomic = 1;
+        to.max_rd_atomic = ends.own_reads;
         let mask = ffi::ibv_qp_attr_mask::IBV_QP_STATE
             | ffi::ibv_qp_attr_mask::IBV_QP_TIMEOUT
             | ffi::ibv_qp_attr_mask::IBV_QP_RETRY_CNT
@@ -175,8 +178,9 @@ impl NumberedQueuePair {
     /// Posts one request.
     ///
     /// # Safety
-    /// Its memory stays valid and unchanged until it is complete, or this queue pair is destroyed.
-    pub(in crate::verbs) unsafe fn post_write(&self, work: WorkRequest) -> io::Result<()> {
+    /// Its memory stays valid until it is complete, or this queue pair is destroyed. Nobody else
+    /// changes it until then, nor looks at what a read goes to.
+    pub(in crate::verbs) unsafe fn post_request(&self, work: WorkRequest) -> io::Result<()> {
         // SAFETY: the queue pair lives as long as `self`; the caller vouches for the memory.
         unsafe { queue::post_send(self.qp, &[work]) }
     }
@@ -207,7 +211,8 @@ impl NumberedQueuePair {
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
     ) -> io::Result<Self> {
-        let rights = ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
+        let rights = ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+            | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_READ;
         Self::with_rights(domain, completions, 1, rights)
     }
 

@@ -232,6 +232,8 @@ pub(in crate::verbs) enum WorkOperation {
     Write { address: u64, key: u32 },
     /// The same, and completes the peer's next receive request, to which it tells `value`.
     WriteWithImmediate { address: u64, key: u32, value: u32 },
+    /// Reads out of the peer's memory, into the request's own.
+    Read { address: u64, key: u32 },
     /// Sends into the peer's next receive buffer.
     Send,
     /// Opens `bytes` from `address` of a region to the peer that is told `key`.
@@ -255,8 +257,9 @@ pub(in crate::verbs) struct WorkRequest {
 /// Posts `works` in order, in as few calls as possible.
 ///
 /// # Safety
-/// `qp` is alive. The memory of every piece stays valid and unchanged until its request is
-/// complete, or the queue pair destroyed. Windows and regions that requests name are alive.
+/// `qp` is alive. The memory of every piece stays valid, and is changed by nobody else, until its
+/// request is complete, or the queue pair destroyed; what a read goes to is looked at by nobody
+/// until then. Windows and regions that requests name are alive.
 pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[WorkRequest]) -> io::Result<()> {
     for batch in works.chunks(POST_MAX) {
         // SAFETY: a request is plain data, for which zeroes are valid.
@@ -283,6 +286,10 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[WorkRequest]) 
                     request.wr.rdma = ffi::rdma_t { remote_addr: address, rkey: key };
                     request.imm_data_invalidated_rkey_union.imm_data = value.to_be();
                     ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM
+                }
+                WorkOperation::Read { address, key } => {
+                    request.wr.rdma = ffi::rdma_t { remote_addr: address, rkey: key };
+                    ffi::ibv_wr_opcode::IBV_WR_RDMA_READ
                 }
                 WorkOperation::Bind { window, region, address, bytes, key } => {
                     let access = ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;

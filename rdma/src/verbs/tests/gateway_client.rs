@@ -10,24 +10,27 @@ use std::time::{Duration, SystemTime};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
-use super::client_memory::{COOKIE, Client, FIRST_PACKET};
-use crate::client_memory::{PortGid, WriterEnd};
+use super::client_memory::{COOKIE, Client, FIRST_PACKET, READS_MAX};
+use crate::client_memory::{ClientPlace, OwnEnd, PortGid};
 
 const STEP: &str = "set by the step s3_over_rdma of tests/testbed/vm-steps.sh";
 const MARGIN: usize = 64;
 
-fn from_step(name: &str) -> String {
+/// The fields of a `ready`.
+pub(super) type ReadyFields = [(&'static str, String); 5];
+
+pub(super) fn from_step(name: &str) -> String {
     std::env::var(format!("VERBS3_TEST_{name}")).expect(STEP)
 }
 
 /// An answer: its status, and its head as it came.
-struct ControlAnswer {
-    status: u16,
-    head: String,
+pub(super) struct ControlAnswer {
+    pub(super) status: u16,
+    pub(super) head: String,
 }
 
 impl ControlAnswer {
-    fn field(&self, name: &str) -> &str {
+    pub(super) fn field(&self, name: &str) -> &str {
         let field = format!("x-amz-rdma-{name}: ");
         let found = self.head.lines().find_map(|line| line.strip_prefix(&field));
         found.unwrap_or_else(|| panic!("no {name} in {}", self.head))
@@ -63,6 +66,11 @@ fn stamp_now() -> String {
 
 /// Sends one request of the dialect, signed as hipObject's programs do.
 fn ask(step: &str, fields: &[(&str, String)]) -> ControlAnswer {
+    ask_with(step, fields, &[])
+}
+
+/// Sends one with headers that are not the dialect's.
+fn ask_with(step: &str, fields: &[(&str, String)], plain: &[(&str, String)]) -> ControlAnswer {
     let (host, key) = (from_step("GATEWAY"), from_step("KEY"));
     let (access, secret) = key.split_once(':').unwrap();
     let stamp = stamp_now();
@@ -73,6 +81,7 @@ fn ask(step: &str, fields: &[(&str, String)]) -> ControlAnswer {
     ];
     let named = fields.iter().map(|(name, value)| (format!("x-amz-rdma-{name}"), value.clone()));
     headers.extend(named);
+    headers.extend(plain.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     headers.sort();
     let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
     let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
@@ -101,61 +110,88 @@ fn ask(step: &str, fields: &[(&str, String)]) -> ControlAnswer {
     ControlAnswer { status, head }
 }
 
+/// What a session is to do.
+pub(super) struct SessionWish {
+    pub(super) client: Client,
+    pub(super) operation: &'static str,
+    pub(super) target: String,
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+}
+
 /// A session that is prepared, and connected on this side.
-struct PreparedSession {
-    client: Client,
+pub(super) struct PreparedSession {
+    pub(super) client: Client,
     session: String,
 }
 
 impl PreparedSession {
     fn open(offset: usize, bytes: usize) -> Self {
         let client = Client::with_bytes(bytes + 2 * MARGIN);
+        let target = "/demo/object".to_owned();
+        Self::prepare(SessionWish { client, operation: "GET", target, offset, bytes }, &[])
+    }
+
+    /// Prepares a session, with headers that are not the dialect's.
+    pub(super) fn prepare(wish: SessionWish, plain: &[(&str, String)]) -> Self {
+        let SessionWish { client, operation, target, offset, bytes } = wish;
         let mut token = [0; 44];
         token[0] = 1;
         token[1..5].copy_from_slice(&client.end().pair_number.to_le_bytes());
         token[5..21].copy_from_slice(&client.gid.0);
-        let prepared = ask(
-            "prepare",
-            &[
-                ("token", hex::encode(token)),
-                ("psn", format!("{FIRST_PACKET:06x}")),
-                ("cookie", format!("{COOKIE:08x}")),
-                ("op", "GET".into()),
-                ("target", "/demo/object".into()),
-                ("offset", offset.to_string()),
-                ("size", bytes.to_string()),
-            ],
-        );
+        let mut fields = vec![
+            ("token", hex::encode(token)),
+            ("psn", format!("{FIRST_PACKET:06x}")),
+            ("cookie", format!("{COOKIE:08x}")),
+            ("op", operation.into()),
+            ("target", target),
+            ("offset", offset.to_string()),
+            ("size", bytes.to_string()),
+        ];
+        if operation == "PUT" {
+            fields.push(("pull", READS_MAX.to_string()));
+        }
+        let prepared = ask_with("prepare", &fields, plain);
         assert_eq!(prepared.status, 200, "{}", prepared.head);
         let reply = hex::decode(prepared.field("reply").strip_prefix("200:").unwrap()).unwrap();
         let gid = PortGid(reply[5..21].try_into().unwrap());
         let (pair_number, first_packet) = (prepared.number("qpn"), prepared.number("psn"));
         assert_eq!(reply[1..5], pair_number.to_le_bytes());
-        client.connect_to(WriterEnd { pair_number, gid, first_packet, port: 1 });
+        client.connect_to(OwnEnd { pair_number, gid, first_packet, port: 1 });
         Self { client, session: prepared.field("session").to_owned() }
     }
 
     /// Has the bytes moved, by a key that is the client's, or not.
     fn order(&self, is_honest: bool) -> JoinHandle<ControlAnswer> {
-        let place = self.client.place_at(MARGIN);
-        let key = if is_honest { place.key } else { place.key ^ 0x00ff_ff00 };
-        let fields = [
+        let mut place = self.client.place_at(MARGIN);
+        if !is_honest {
+            place.key ^= 0x00ff_ff00;
+        }
+        order_by(self.ready_fields(place))
+    }
+
+    pub(super) fn ready_fields(&self, place: ClientPlace) -> ReadyFields {
+        [
             ("session", self.session.clone()),
             ("cookie", format!("{COOKIE:08x}")),
             ("qpn", format!("{:x}", self.client.end().pair_number)),
             ("mr-addr", format!("{:x}", place.address)),
-            ("mr-rkey", format!("{key:x}")),
-        ];
-        thread::spawn(move || ask("ready", &fields))
+            ("mr-rkey", format!("{:x}", place.key)),
+        ]
     }
 
-    fn cancel(&self) -> u16 {
+    pub(super) fn cancel(&self) -> u16 {
         ask("cancel", &[("session", self.session.clone())]).status
     }
 
     fn is_untouched(&self) -> bool {
         self.client.memory.iter().all(|&byte| byte == 0)
     }
+}
+
+/// Has the bytes of a session moved.
+pub(super) fn order_by(fields: ReadyFields) -> JoinHandle<ControlAnswer> {
+    thread::spawn(move || ask("ready", &fields))
 }
 
 async fn get_and_compare(object: &[u8], offset: usize, bytes: usize) {
