@@ -329,7 +329,8 @@ class Report:
     def printed(self, name, heading, words):
         """What a script has printed, as it is."""
         if lines := self.lines(name):
-            self.add(f"## {heading}", words, "```text\n" + "\n".join(lines) + "\n```")
+            shown = [part for line in lines for part in textwrap.wrap(line, 100, subsequent_indent="    ") or [""]]
+            self.add(f"## {heading}", words, "```text\n" + "\n".join(shown) + "\n```")
 
     def failover(self):
         self.printed("failover", "A worker fails", "`loadtest/failover.sh`: 100 GETs of 1 MiB are due each second; nothing happens, a worker is killed, a worker is stopped.")
