@@ -31,7 +31,6 @@ mod signed_url;
 mod sigv2_demands;
 mod sigv4_demands;
 mod stall_guard;
-mod write_source;
 mod xml_references;
 
 pub(crate) use client_progress::ClientProgress;
@@ -49,4 +48,3 @@ pub use rate_floor::RateMin;
 pub(crate) use server::HttpServer;
 pub use server::{HttpListener, ListenError};
 pub(crate) use signed_url::URL_EXPIRES_S_MAX;
-pub(crate) use write_source::WriteSource;

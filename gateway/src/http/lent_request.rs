@@ -6,23 +6,25 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::{Method, Request, Response, Uri, Version};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Either};
 use s3s::{Body, HttpError, HttpResponse, S3ErrorCode};
+use verbs3_lending::LentSource;
 use verbs3_rdma::foreign_memory::BodyPlace;
 
 use super::connection_caller::CallerVisit;
 use super::connection_peer::ConnectionPeer;
 use super::gateway_front::{GatewayFront, answer_of, code_of};
 use super::outbound_body::{OutboundBody, RequestEnding};
-use super::write_source::WriteSource;
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
 use crate::metrics::DenialReason;
 use crate::plain_read::PlainReadOutcome;
 use crate::request_context::{RequestContext, RequestId};
+use crate::s3_rdma::PulledBody;
 
-/// What a write writes. `None`: a read.
-pub(crate) type LentRequestBody = Option<WriteSource>;
+/// What a write writes: memory that a process of this host lends, or memory of a client of another
+/// host. `None`: a read.
+pub(crate) type LentRequestBody = Option<Either<LentSource, PulledBody>>;
 
 impl GatewayFront {
     /// Answers a request of an identity that is in force now. `body_place`: where a read's body is to

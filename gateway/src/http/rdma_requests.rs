@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body::Body as _;
 use s3s::{HttpResponse, S3ErrorCode};
-use verbs3_rdma::client_memory::ClientEnd;
 
 use super::gateway_front::{GatewayFront, answer_of};
 use super::hyper_body::HttpRequestBody;
@@ -67,6 +66,9 @@ impl GatewayFront {
         exchange.note_identity(sender.identity.clone());
         let answered = match step {
             "prepare" => match read_prepare(headers) {
+                Ok(question) if question.bytes > self.rdma.sessions.transfer_bytes_max() => {
+                    Err(QuestionFault::TooLarge)
+                }
                 Ok(question) if question.operation != TransferOperation::Get => {
                     if !sender.signs_object {
                         return self.deny_sender(DenialReason::Signature, exchange);
@@ -106,9 +108,6 @@ impl GatewayFront {
         exchange: &HttpExchange,
     ) -> HttpResponse {
         let ControlSender { access_key, identity, .. } = sender;
-        if question.bytes > self.rdma.sessions.transfer_bytes_max() {
-            return fault_answer(QuestionFault::TooLarge);
-        }
         let Some(head) = object_request(Method::HEAD, &question.path) else {
             return fault_answer(QuestionFault::Malformed("x-amz-rdma-target"));
         };
@@ -160,8 +159,8 @@ impl GatewayFront {
             return status_answer(StatusCode::SERVICE_UNAVAILABLE);
         };
         let question = &transfer.question;
-        if let TransferOperation::Put { reads_max } = question.operation {
-            let upload = ReadyUpload { asked, reads_max, taken, turn };
+        if question.operation != TransferOperation::Get {
+            let upload = ReadyUpload { asked, taken, turn };
             return self.move_upload(upload, &identity, exchange).await;
         }
         let Some(get) = transfer_request(&transfer) else {
@@ -174,13 +173,7 @@ impl GatewayFront {
             taken.give_up().await;
             return status_answer(error_status(parts.status));
         }
-        let client = ClientEnd {
-            pair_number: asked.pair_number,
-            gid: question.gid,
-            first_packet: question.first_packet,
-            // Nothing is read.
-            reads_max: 1,
-        };
+        let client = question.client_end(asked.pair_number);
         let (cookie, bytes) = (question.cookie, question.bytes);
         let order = TransferOrder { client, place: asked.place, cookie, bytes, body };
         let outcome = taken.move_transfer(MoveOrder::Download(order), turn).await;

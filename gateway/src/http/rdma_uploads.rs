@@ -4,22 +4,20 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Either};
 use percent_encoding::percent_decode_str;
 use s3s::path::{S3Path, parse_path_style};
 use s3s::{HttpResponse, S3Error, S3ErrorCode, S3Result};
-use verbs3_rdma::client_memory::ClientEnd;
 
 use super::gateway_front::GatewayFront;
 use super::lent_request::LentRequestBody;
 use super::rdma_object_request::{error_status, object_request};
-use super::write_source::WriteSource;
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
 use crate::s3_rdma::{
-    ControlSender, MoveOrder, PrepareQuestion, PreparedTransfer, PulledBody, QuestionFault,
-    ReadyQuestion, TakenSession, TransferOutcome, UploadOrder, fault_answer, make_pulled_body,
-    outcome_answer, status_answer, upload_headers,
+    ControlSender, MoveOrder, PrepareQuestion, PreparedTransfer, PulledBody, ReadyQuestion,
+    TakenSession, TransferOutcome, UploadOrder, fault_answer, make_pulled_body, outcome_answer,
+    status_answer, upload_headers,
 };
 use crate::tenant_places::TenantPlace;
 use crate::write::checks::BodyChecks;
@@ -27,7 +25,6 @@ use crate::write::checks::BodyChecks;
 /// An upload whose turn has come.
 pub(super) struct ReadyUpload {
     pub asked: ReadyQuestion,
-    pub reads_max: u8,
     pub taken: TakenSession,
     pub turn: TenantPlace,
 }
@@ -41,18 +38,11 @@ impl GatewayFront {
         asked: &HeaderMap,
     ) -> HttpResponse {
         let ControlSender { access_key, identity, .. } = sender;
-        if question.bytes > self.rdma.sessions.transfer_bytes_max() {
-            return fault_answer(QuestionFault::TooLarge);
-        }
         let headers = match upload_headers(asked) {
             Ok(headers) => headers,
             Err(fault) => return fault_answer(fault),
         };
-        let Some(put) = object_request(Method::PUT, &question.path) else {
-            return fault_answer(QuestionFault::Malformed("x-amz-rdma-target"));
-        };
-        let judged = self.judge_upload(put.uri().path(), question.bytes, &identity, &headers);
-        if let Err(refused) = judged {
+        if let Err(refused) = self.judge_upload(&question, &identity, &headers) {
             let status = refused.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             return status_answer(status);
         }
@@ -61,21 +51,19 @@ impl GatewayFront {
     }
 
     /// Checks what the write will check again, so that nothing is read for a write that may not be.
-    /// `path` is that of its request.
     fn judge_upload(
         &self,
-        path: &str,
-        bytes: u64,
+        question: &PrepareQuestion,
         identity: &AuthIdentity,
         headers: &HeaderMap,
     ) -> S3Result<()> {
-        let path = percent_decode_str(path).decode_utf8();
+        let path = percent_decode_str(&question.path).decode_utf8();
         let path = path.ok().and_then(|path| parse_path_style(&path).ok());
         let Some(S3Path::Object { bucket, key }) = path else {
             return Err(S3Error::from(S3ErrorCode::InvalidURI));
         };
         self.rdma.core.authorize_put(identity, &bucket, &key, headers)?;
-        BodyChecks::from_headers(bytes, headers, None).map(drop)
+        BodyChecks::from_headers(question.bytes, headers, None).map(drop)
     }
 
     /// Has the payload read, and writes it. Answers once nothing of it is read any more, and the
@@ -86,7 +74,7 @@ impl GatewayFront {
         identity: &Arc<AuthIdentity>,
         exchange: &HttpExchange,
     ) -> HttpResponse {
-        let ReadyUpload { asked, reads_max, taken, turn } = upload;
+        let ReadyUpload { asked, taken, turn } = upload;
         let transfer = taken.transfer.clone();
         let question = &transfer.question;
         let (feed, body) = make_pulled_body(question.bytes);
@@ -94,12 +82,7 @@ impl GatewayFront {
             taken.give_up().await;
             return status_answer(StatusCode::BAD_REQUEST);
         };
-        let client = ClientEnd {
-            pair_number: asked.pair_number,
-            gid: question.gid,
-            first_packet: question.first_packet,
-            reads_max,
-        };
+        let client = question.client_end(asked.pair_number);
         let (place, bytes) = (asked.place, question.bytes);
         let order = MoveOrder::Upload(UploadOrder { client, place, bytes, feed });
         // Whichever fails ends the other: a feed that is dropped breaks the body off, and a body
@@ -111,19 +94,11 @@ impl GatewayFront {
             parts
         };
         let (answer, outcome) = tokio::join!(writing, taken.move_transfer(order, turn));
-        match outcome {
-            TransferOutcome::Done if answer.status == StatusCode::OK => {
-                outcome_answer(outcome, question, &answer.headers)
-            }
-            TransferOutcome::Done | TransferOutcome::Unstored => {
-                status_answer(error_status(answer.status))
-            }
-            TransferOutcome::Expired
-            | TransferOutcome::Cancelled
-            | TransferOutcome::Late
-            | TransferOutcome::Unread
-            | TransferOutcome::Refused
-            | TransferOutcome::RailLost => outcome_answer(outcome, question, &answer.headers),
+        let is_read = outcome == TransferOutcome::Done;
+        // Only the write knows why it stored nothing of what was read.
+        match outcome == TransferOutcome::Unstored || (is_read && answer.status != StatusCode::OK) {
+            true => status_answer(error_status(answer.status)),
+            false => outcome_answer(outcome, question, &answer.headers),
         }
     }
 }
@@ -133,6 +108,6 @@ fn put_request(transfer: &PreparedTransfer, body: PulledBody) -> Option<Request<
     let mut request = object_request(Method::PUT, &question.path)?;
     request.headers_mut().extend(transfer.headers.clone());
     request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(question.bytes));
-    *request.body_mut() = Some(WriteSource::Client(body));
+    *request.body_mut() = Some(Either::Right(body));
     Some(request)
 }

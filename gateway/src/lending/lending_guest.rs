@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use futures::StreamExt as _;
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::Either;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::Semaphore;
@@ -16,7 +17,7 @@ use verbs3_lending_protocol::{
 use verbs3_rdma::foreign_memory::BodyPlace;
 
 use crate::auth::{AuthIdentity, IdentityStore};
-use crate::http::{ConnectionPeer, GatewayFront, LentRequestBody, OutboundBody, WriteSource};
+use crate::http::{ConnectionPeer, GatewayFront, LentRequestBody, OutboundBody};
 use crate::tenant_places::{TenantPlace, TenantPlaces};
 
 /// What a path's segments are encoded in, as signatures of version 4 have it.
@@ -158,7 +159,7 @@ fn build_write(asked: &LentWriteRequest, source: LentSource) -> Option<Request<L
         path += &format!("?partNumber={number}&uploadId={upload_id}");
     }
     let length = HeaderValue::from(source.bytes_left());
-    let source = Some(WriteSource::Lent(source));
+    let source = Some(Either::Left(source));
     let mut request = build_request(Method::PUT, path, &asked.headers, source)?;
     request.headers_mut().insert(header::CONTENT_LENGTH, length);
     Some(request)

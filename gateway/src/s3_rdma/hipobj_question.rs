@@ -2,7 +2,7 @@
 //! headers. Checks form and bounds of each field. Knows no session and no object.
 
 use http::{HeaderMap, StatusCode, Uri};
-use verbs3_rdma::client_memory::{ClientPlace, PortGid};
+use verbs3_rdma::client_memory::{ClientEnd, ClientPlace, PortGid};
 
 use super::hipobj_token::read_token;
 
@@ -58,6 +58,18 @@ pub(crate) struct PrepareQuestion {
     /// 0 for a PUT.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
+}
+
+impl PrepareQuestion {
+    /// Returns the client's side of the connection, whose queue pair its order names.
+    pub(crate) fn client_end(&self, pair_number: u32) -> ClientEnd {
+        let reads_max = match self.operation {
+            // Nothing is read.
+            TransferOperation::Get => 1,
+            TransferOperation::Put { reads_max } => reads_max,
+        };
+        ClientEnd { pair_number, gid: self.gid, first_packet: self.first_packet, reads_max }
+    }
 }
 
 /// The order to move the bytes.

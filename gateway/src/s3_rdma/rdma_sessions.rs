@@ -2,7 +2,9 @@
 //!
 //! A session's task has its connection from the first to the last. It waits for the order to move,
 //! moves, and closes the connection; only then is the session over, and only then is anybody told
-//! so. Where the task panics, its connection ends by itself, perhaps behind the session's end. Reads no object and parses no header.
+//! so. Where the task panics, its connection ends by itself, perhaps behind the session's end.
+//!
+//! Reads no object and parses no header.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +15,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use verbs3_rdma::client_memory::{
     ClientConnection, ClientMemoryError, ClientMemoryRail, OwnEnd, PortGid,
@@ -99,19 +101,18 @@ struct AwaitedOrder {
     cancel: CancellationToken,
 }
 
-/// Takes a session out of the table, also where its task panics.
+/// Takes a session out of the table, also where its task panics. Fields are dropped in their order:
+/// the session is over behind all else.
 struct SessionEnd {
     sessions: Arc<RdmaSessions>,
     id: RdmaSessionId,
-    place: Option<TenantPlace>,
-    over: CancellationToken,
+    _place: TenantPlace,
+    _over: DropGuard,
 }
 
 impl Drop for SessionEnd {
     fn drop(&mut self) {
         self.sessions.table.lock().remove(&self.id);
-        drop(self.place.take());
-        self.over.cancel();
     }
 }
 
@@ -213,7 +214,8 @@ impl RdmaSessions {
             over: over.clone(),
         };
         self.table.lock().insert(id, entry);
-        let ending = SessionEnd { sessions: self.clone(), id, place: Some(place), over };
+        let ending =
+            SessionEnd { sessions: self.clone(), id, _place: place, _over: over.drop_guard() };
         self.tasks.spawn(async move {
             let awaited = AwaitedOrder { ordered, taken, cancel };
             let (outcome, told) = ending.sessions.run_session(connection, awaited).await;

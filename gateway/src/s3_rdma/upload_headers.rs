@@ -33,19 +33,16 @@ pub(crate) fn upload_headers(asked: &HeaderMap) -> Result<HeaderMap, QuestionFau
     let mut headers = HeaderMap::new();
     for (name, value) in asked {
         let text = name.as_str();
-        if text.starts_with("x-amz-copy-source") {
-            // It would make a copy of it, and not store what the client has.
-            return Err(QuestionFault::Unsupported);
-        }
-        if OF_BODY.contains(&text) {
-            // What is read is the object, whole and as it is.
+        // What is read is the object, whole and as it is; and no copy of another one.
+        if text.starts_with("x-amz-copy-source") || OF_BODY.contains(&text) {
             return Err(QuestionFault::Unsupported);
         }
         let is_amz = text.starts_with("x-amz-")
             && !text.starts_with("x-amz-rdma-")
             && !OF_REQUEST.contains(&text);
         if is_amz || is_of_object(name) {
-            headers.insert(name.clone(), value.clone());
+            // One that comes twice is judged as over HTTP.
+            headers.append(name.clone(), value.clone());
         }
     }
     Ok(headers)
@@ -70,6 +67,13 @@ mod tests {
         let dialect = ["x-amz-rdma-op", "x-amz-rdma-token", "connection", "transfer-encoding"];
         let asked = headers(&[&object[..], &own, &dialect].concat());
         assert_eq!(upload_headers(&asked), Ok(headers(&object)));
+    }
+
+    #[test]
+    fn header_that_comes_twice_stays_so() {
+        let mut asked = headers(&["content-md5"]);
+        asked.append("content-md5", HeaderValue::from_static("another"));
+        assert_eq!(upload_headers(&asked), Ok(asked));
     }
 
     #[test]

@@ -164,8 +164,7 @@ impl VerbsClientConnection {
     }
 
     fn live_pair(&mut self) -> Result<&mut EndingPair, ClientMemoryError> {
-        let ended = || ClientMemoryError::Device(io::ErrorKind::NotConnected.into());
-        self.pair.as_mut().filter(|_| !self.has_failed).ok_or_else(ended)
+        self.pair.as_mut().filter(|_| !self.has_failed).ok_or_else(no_pair)
     }
 
     /// Copies `bytes`, at most [`CLIENT_PIECE_BYTES`], and posts their write.
@@ -212,7 +211,7 @@ impl VerbsClientConnection {
         live.posted.push_back(PostedRequest { id, memory });
         // SAFETY: a source is published, so nobody changes it; a target is a cell's spare range, and
         // nobody but `show_bytes` has it, behind the completion. `posted` keeps it until its
-        // completion, or until `end_pair` has destroyed the queue pair; where that fails, for ever.
+        // completion, or until `end_pair` knows that the device is done with it; else for ever.
         unsafe { live.pair.post_request(work) }.map_err(ClientMemoryError::Device)
     }
 
@@ -228,8 +227,7 @@ impl VerbsClientConnection {
     }
 
     fn take_polled(&mut self) -> Result<bool, ClientMemoryError> {
-        let ended = || ClientMemoryError::Device(io::ErrorKind::NotConnected.into());
-        let live = self.pair.as_mut().ok_or_else(ended)?;
+        let live = self.pair.as_mut().ok_or_else(no_pair)?;
         let mut polled = [WorkCompletion::NONE; POLL_MAX];
         let count = live.completions.poll(&mut polled).map_err(ClientMemoryError::Device)?;
         for completion in &polled[..count] {
@@ -312,9 +310,9 @@ impl ClientConnection for VerbsClientConnection {
             // No RDMA READ comes; some devices refuse a depth of 0.
             peer_reads: 1,
         };
-        // Aside: the kernel may look for the client's address for a second.
         self.live_pair()?;
-        let Some(ending) = self.pair.take() else { return Ok(()) };
+        let ending = self.pair.take().ok_or_else(no_pair)?;
+        // Aside: the kernel may look for the client's address for a second.
         let (done, connecting) = oneshot::channel();
         self.connecting = Some(connecting);
         spawn_blocking_aside(&self.tasks, move || {
@@ -436,12 +434,17 @@ impl EndingPair {
     }
 }
 
+/// Says that there is no queue pair to use: its end has begun.
+fn no_pair() -> ClientMemoryError {
+    ClientMemoryError::Device(io::ErrorKind::NotConnected.into())
+}
+
 /// Returns whether the memory of requests may be used again, though their queue pair is still
 /// there. A device that is stopped sends nothing, so sources are free. Targets are free only once all
 /// requests are known to be complete.
 fn is_memory_free(posted: &VecDeque<PostedRequest>, is_stopped: bool, is_drained: bool) -> bool {
-    let is_read = |request: &PostedRequest| matches!(request.memory, PostedMemory::Source { .. });
-    is_drained || (is_stopped && posted.iter().all(is_read))
+    let is_source = |request: &PostedRequest| matches!(request.memory, PostedMemory::Source { .. });
+    is_drained || (is_stopped && posted.iter().all(is_source))
 }
 
 /// Takes completions until the beacon's. Returns whether it has come: the device is done with all
