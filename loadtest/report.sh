@@ -80,9 +80,10 @@ comma() { local IFS=,; echo "$*"; }
 # without_reading_back SCENARIO FILE: the time of reading back is no part of a write's.
 without_reading_back() { "$VERBS3" bench s3 "$1" --show | sed 's/^read_back = true/read_back = false/' >"$2"; }
 
+# With leases from the start, as half a minute after the objects were written.
 part_hot() {
   local size port; port=$(free_port)
-  launch_dev dev "$port" --set worker.memory.capacity=512MiB
+  launch_dev dev "$port" --set worker.memory.capacity=512MiB --set worker.leases.quiet_for=0s
   for size in 4k 128k 1m 16m; do
     bench "hot-$size" "hot-$size" --target "verbs3=http://127.0.0.1:$port/demo" --against nginx --pid "${PIDS[0]}" ${TIME:+--time "$TIME"}
   done

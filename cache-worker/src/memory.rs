@@ -323,18 +323,20 @@ impl MemoryTier {
         false
     }
 
-    /// Evicts the pages of the extent with the fewest allocated cells, or of another one if some of
-    /// those must stay. Returns false if none could be evicted.
+    /// Evicts the pages of the extent with the fewest allocated cells, or of another one if those
+    /// must stay or readers keep them. Returns false if none could be evicted.
     fn evacuate_extent(&self, evictor: TenantAccount) -> bool {
         let Some(sparsest) = self.arena.sparsest_extent() else { return false };
         let rights = self.eviction_rights(evictor);
         let is_free = rights == EvictionRights::ANY || self.may_empty(sparsest, evictor);
-        let found = if is_free { Some(sparsest) } else { self.find_extent_to_empty(evictor) };
-        let Some(extent) = found else { return false };
-        let evicted = self.empty_extent(extent, rights.widest_set());
-        self.metrics.evacuations.inc();
-        self.metrics.evictions[EvictionReason::Evacuation].inc_by(evicted as u64);
-        evicted > 0
+        let others = std::iter::once_with(|| self.find_extent_to_empty(evictor)).flatten();
+        let mut extents = is_free.then_some(sparsest).into_iter().chain(others);
+        extents.any(|extent| {
+            let evicted = self.empty_extent(extent, rights.widest_set());
+            self.metrics.evacuations.inc();
+            self.metrics.evictions[EvictionReason::Evacuation].inc_by(evicted as u64);
+            evicted > 0
+        })
     }
 
     /// Empties an extent in which the evictor has nothing, where that is its last way to its share.

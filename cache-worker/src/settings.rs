@@ -170,9 +170,9 @@ pub struct WorkerIndexSettings {
 }
 
 /// The `[worker.leases]` table. A home leases the attributes of keys that are read often and not
-/// written to gateways, which then answer HEAD by themselves, and ask for bytes without asking for
-/// attributes first. A write waits until they have dropped them, or until the leases are over. Of
-/// use only with `cluster.coordinators`, and in `verbs3 dev`.
+/// written, or that they are absent, to gateways, which then answer HEAD by themselves, and ask for
+/// bytes without asking for attributes first. A write waits until they have dropped them, or until
+/// the leases are over. Of use only with `cluster.coordinators`, and in `verbs3 dev`.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerLeasesSettings {

@@ -100,8 +100,11 @@ pub async fn run_dev(
     });
     let ways = WorkerConnector::in_process(peers);
     let landings = map_arena(&gateway.memory, 1, geometry)?;
-    let tier =
-        tier::start_tier(gateway.tier.clone(), &cluster, geometry, &ways, landings, &registry)?;
+    let mut settings = gateway.tier.clone();
+    let memory_bytes = worker.memory.capacity.0 / u64::from((*workers).max(1));
+    // No quota of a connection keeps it from taking all memory of a worker.
+    settings.kept_pages_max.0 = settings.kept_pages_max.0.min(memory_bytes / 8);
+    let tier = tier::start_tier(settings, &cluster, geometry, &ways, landings, &registry)?;
     let mounts = mounts::build_gateway_mounts(&mount, &stores)?;
     let instance = gateway::random_instance_id();
     let source = TelemetrySource { service: "verbs3-dev", instance: &instance };
@@ -109,7 +112,6 @@ pub async fn run_dev(
     if let Some(tracer) = exported.as_ref().map(TelemetryHandle::request_tracer) {
         caches.iter().for_each(|cache| cache.trace_with(tracer.clone()));
     }
-    let memory_bytes = worker.memory.capacity.0 / u64::from((*workers).max(1));
     let parts = coordinator::DevCoordinatorParts {
         dir,
         listen: *coordinator_listen,

@@ -56,10 +56,10 @@ pub(crate) struct TierMetrics {
     /// Tries to tell a home that can't be reached by way of the coordinators, by kind and outcome.
     #[metric(labels(kind, outcome))]
     pub(crate) relays: MetricFamily<(RelayedKind, RelayOutcome), IntCounter>,
-    /// Opens that were answered by a lease on attributes, without asking the home, by kind.
+    /// Opens that were answered by a lease, without asking the home, by kind.
     #[metric(labels(kind), from_zero)]
     pub(crate) leased: MetricFamily<LeasedOpenKind, IntCounter>,
-    /// Leases on attributes, by what became of them.
+    /// Leases on attributes and absences, by what became of them.
     #[metric(labels(event))]
     pub(crate) leases: MetricFamily<LeaseEvent, IntCounter>,
     /// Objects whose attributes are kept by a lease, or were within the last minute.
@@ -74,6 +74,13 @@ pub(crate) struct TierMetrics {
     pub(crate) small_objects: IntGauge,
     /// Memory that they take, of `gateway.tier.small_memory_max`.
     pub(crate) small_object_bytes: IntGauge,
+    /// Spans that were answered with pages of a worker of this host that are kept here, without
+    /// asking the worker.
+    pub(crate) kept_page_reads: IntCounter,
+    /// Spans that made room for others.
+    pub(crate) kept_page_evictions: IntCounter,
+    /// Bytes of such pages, of `gateway.tier.kept_pages_max`.
+    pub(crate) kept_page_bytes: IntGauge,
     /// Homes that are polled for recalls of leases.
     pub(crate) lease_homes: IntGauge,
     /// Messages being told by way of the coordinators.
@@ -209,6 +216,8 @@ pub(crate) enum RelayOutcome {
 pub(crate) enum LeasedOpenKind {
     Head,
     Read,
+    /// Of either, for an object that is absent.
+    Absence,
 }
 
 /// What became of a lease on attributes.

@@ -63,6 +63,14 @@ pub struct TierSettings {
     /// make room.
     #[setting(default = "64MiB", range = "0B"..="64GiB")]
     pub small_memory_max: ByteSize,
+    /// Pages of workers of this host that are kept in their memory, shared by tenants, so that a
+    /// read of what was just read twice asks nobody; `"0B"` keeps none. They count against
+    /// `worker.shm.pinned_max`: stay well below it, and below an eighth of the worker's memory.
+    #[setting(default = "64MiB", range = "0B"..="64GiB")]
+    pub kept_pages_max: ByteSize,
+    /// How long they are kept. A worker hears of hot blocks so often.
+    #[setting(default = "2s", range = "10ms"..="1m")]
+    pub kept_pages_for: TimePeriod,
     /// Failures in a row after which a worker rests.
     #[setting(default = 3, range = 1..=1000)]
     pub failures_max: u32,

@@ -1,9 +1,11 @@
 //! The tier's client against scripted workers, over the copying in-process transport with faults.
 #![allow(clippy::unwrap_used)]
 
+mod absent_leasing;
 mod between;
 mod following;
 mod holding;
+mod keeping;
 mod leasing;
 mod opening;
 mod placing;
@@ -89,6 +91,17 @@ impl TestWorker {
         Self { id: WorkerId(id.into()), asked, tenants, faults: handle, peer }
     }
 
+    /// One of this process, whose memory itself is handed over.
+    fn sharing_memory(id: &str, script: Script) -> Self {
+        let (asked, tenants) = (Arc::default(), Arc::default());
+        let service =
+            Arc::new(Scripted { asked: Arc::clone(&asked), tenants: Arc::clone(&tenants), script });
+        let connection = InProcess::open_connection(service, InProcessMode::Share);
+        let peer = Arc::new(TransportPeer::for_local_connection(connection));
+        let faults = InProcessFaults::without_faults().fault_handle();
+        Self { id: WorkerId(id.into()), asked, tenants, faults, peer }
+    }
+
     /// One whose answers are held until the test lets them go, also when nobody wants them any more.
     fn answering_late(id: &str) -> Self {
         let faults = InProcessFaults::without_faults().hold_deliveries().late_replies();
@@ -151,12 +164,16 @@ fn tier(workers: &[&TestWorker]) -> Arc<CacheTierClient> {
 }
 
 fn tier_in(workers: &[&TestWorker], arena: Arena) -> Arc<CacheTierClient> {
+    tier_of(workers, options(), arena)
+}
+
+fn tier_of(workers: &[&TestWorker], options: TierOptions, arena: Arena) -> Arc<CacheTierClient> {
     let members =
         workers.iter().map(|worker| PlacementMember::new(worker.id.clone(), 1.0)).collect();
     let placement = PlacementMap::new(Epoch(1), members, workers.len()).unwrap();
     let peers = workers.iter().map(|worker| (worker.id.clone(), worker.peer.clone()));
     CacheTierClient::new(
-        options(),
+        options,
         placement,
         peers.collect::<HashMap<_, _>>(),
         arena,

@@ -21,6 +21,7 @@ use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::{LeasedOpenKind, TierMetrics};
 use crate::options::{TierOptions, TierOptionsError};
 use crate::reading::head_list::HeadListRequest;
+use crate::reading::kept_pages::{KeptPageBounds, KeptPages};
 use crate::reading::lease_table::{self, TierBootClock, TierLeaseTable};
 use crate::reading::map_agreement::MapAgreement;
 use crate::reading::memory_wait::MemoryShortage;
@@ -124,8 +125,19 @@ impl CacheTierClient {
             asker.options.settings.memory_wait.0,
             asker.metrics.memory_waits.clone(),
         );
-        let spans =
-            Arc::new(SpanReader { asker: asker.clone(), leases: leases.clone(), arena, shortage });
+        let bounds = KeptPageBounds {
+            bytes_max: asker.options.settings.kept_pages_max.0,
+            kept_for: asker.options.settings.kept_pages_for.0,
+            geometry: asker.options.geometry,
+        };
+        let kept_pages = KeptPages::new(bounds, asker.metrics.clone());
+        let spans = Arc::new(SpanReader {
+            asker: asker.clone(),
+            leases: leases.clone(),
+            arena,
+            shortage,
+            kept_pages,
+        });
         let opener = ObjectOpener {
             asker: asker.clone(),
             spans: spans.clone(),
@@ -176,10 +188,16 @@ impl CacheTierClient {
         &self.asker.options
     }
 
-    /// Returns how many opens a lease on attributes has answered.
+    /// Returns how many opens a lease has answered.
     pub fn leased_opens_count(&self) -> u64 {
         let leased = &self.asker.metrics.leased;
-        leased[LeasedOpenKind::Head].get() + leased[LeasedOpenKind::Read].get()
+        let found = leased[LeasedOpenKind::Head].get() + leased[LeasedOpenKind::Read].get();
+        found + self.leased_absences_count()
+    }
+
+    /// Returns how many of them found no object.
+    pub fn leased_absences_count(&self) -> u64 {
+        self.asker.metrics.leased[LeasedOpenKind::Absence].get()
     }
 
     /// Returns how many opens were answered with bytes that were held beside a lease.
@@ -218,6 +236,11 @@ impl CacheTierClient {
     /// [`SpanRead::start`].
     pub fn read_span(&self, request: SpanRequest) -> SpanRead {
         self.spans.read_span(request)
+    }
+
+    /// Prepares the read of one span by the workers alone, whatever of it is kept here.
+    pub fn ask_span(&self, request: SpanRequest) -> SpanRead {
+        self.spans.ask_span(request)
     }
 
     /// Tells the home of each key that a write is about to become visible. All have to acknowledge.

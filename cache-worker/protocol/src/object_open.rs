@@ -30,8 +30,8 @@ pub struct OpenMessage {
     /// Most bytes of the answer; 0 asks only for attributes. The landing is cut at page borders for
     /// a read from offset 0.
     pub piece_bytes_max: u32,
-    /// The client would hold a lease on the attributes. Set only if the home has said that it
-    /// grants leases.
+    /// The client would hold a lease on the answer. Set only if the home has said that it grants
+    /// leases.
     pub holder: Option<LeaseHolder>,
 }
 
@@ -94,7 +94,7 @@ pub struct OpenObjectReply {
     pub piece: Option<BlockPiece>,
 }
 
-/// The right to answer from these attributes without asking the home, until it ends or is recalled.
+/// The right to answer the same without asking the home, until it ends or is recalled.
 /// Its time counts from when the question was sent. Zero: no lease. An id without time: the home
 /// grants leases to clients that poll it for recalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -121,6 +121,7 @@ pub struct HeadAttributes {
 pub struct AbsentReply {
     pub answer: UfsAnswer,
     pub generation: KeyGeneration,
+    pub lease: AttributeLease,
     pub cached: bool,
 }
 

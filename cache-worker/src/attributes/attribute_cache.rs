@@ -38,12 +38,12 @@ impl ObjectPresence {
         }
     }
 
-    /// Returns whether an older answer showed attributes of another state. Headers are not
-    /// compared: a GET may have others than a HEAD.
+    /// Returns whether an older answer showed another state. Headers are not compared: a GET may
+    /// have others than a HEAD.
     fn replaces(&self, older: &Self) -> bool {
         match (self, older) {
-            (_, Self::Absent(_)) => false,
-            (Self::Absent(_), Self::Present(_)) => true,
+            (Self::Absent(_), Self::Absent(_)) => false,
+            (Self::Absent(_), Self::Present(_)) | (Self::Present(_), Self::Absent(_)) => true,
             (Self::Present(new), Self::Present(old)) => {
                 new.version != old.version
                     || new.last_modified.zip(old.last_modified).is_some_and(|(new, old)| new != old)
@@ -176,7 +176,7 @@ impl AttributeCache {
         known.is_some_and(|known| known.found.is_contradicted(shown))
     }
 
-    /// Returns whether this answer replaces the attributes that are known under this generation;
+    /// Returns whether this answer shows another state than what is known under this generation;
     /// `None`: nothing is known.
     pub(crate) fn is_replaced(
         &self,

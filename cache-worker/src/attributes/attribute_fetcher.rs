@@ -175,9 +175,9 @@ impl AttributeFetcher {
         }
     }
 
-    /// Recalls leases on older attributes before an answer is given to anyone, so that no gateway
-    /// reads on from them. Returns the generation under which the answer may be kept; the older
-    /// attributes are void under it. Returns `None` if something else invalidated the answer.
+    /// Recalls leases on an older state before an answer is given to anyone, so that no gateway
+    /// reads on from it. Returns the generation under which the answer may be kept; the older state
+    /// is void under it. Returns `None` if something else invalidated the answer.
     async fn recall_older(
         &self,
         subject: &AttributeQuery,
@@ -189,7 +189,7 @@ impl AttributeFetcher {
             return Some(generation);
         }
         let now = self.clock.now();
-        // Attributes that are no longer cached here may still be leased. Whoever recalled a lease
+        // What is no longer cached here may still be leased. Whoever recalled a lease
         // waits for it.
         let is_leased_unseen = || self.grants.is_unrecalled(subject.hash, now);
         let replaced = self.cache.is_replaced(subject.key, generation, found);

@@ -10,7 +10,7 @@ use verbs3_protocol::{
 
 use super::AttributeHome;
 use super::open_operation::{LearnedAttributes, OpenOperation};
-use crate::attributes::{AttributeMaxAge, LeaseGrantError, NewLease};
+use crate::attributes::{AttributeMaxAge, LeaseGrantError, NewLease, ObjectPresence};
 use crate::digest::AttributesKey;
 use crate::metrics::{BusyReason, CountedRequest, LeaseGrantEvent};
 use crate::serve_refusal::ServeRefusal;
@@ -22,21 +22,23 @@ const LEASE_MIN: Duration = Duration::from_millis(50);
 const ID: u64 = 1;
 
 impl AttributeHome {
-    /// Grants a lease if the attributes were cached, and if the key is read often and was not
-    /// written for a while.
+    /// Grants a lease on the attributes, or on the absence, if that was cached, and if the key is
+    /// read often and was not written for a while.
     pub(crate) fn decide_lease(
         &self,
         opening: &OpenOperation,
         learnt: &LearnedAttributes,
     ) -> AttributeLease {
         let (none, subject) = (AttributeLease::default(), &opening.subject);
-        if self.leases.length.is_zero() || subject.version_id.is_some() {
+        // Who asks for each of many keys once, before it writes them, makes none of them hot.
+        let is_new = matches!(learnt.found, ObjectPresence::Absent(_)) && !learnt.cached;
+        if self.leases.length.is_zero() || subject.version_id.is_some() || is_new {
             return none;
         }
         let times = self.clock.read_times();
         let now = times.now;
         let reads = opening.holder.map_or(0, |holder| holder.answered).saturating_add(1);
-        // The read counts, whatever is known of the key.
+        // The read counts, whether or not the answer can be leased.
         if self.reads.count_reads(subject.hash, reads, now) < self.leases.reads_min
             || !self.coherence.is_quiet(subject.hash, self.leases.quiet, now)
         {
@@ -45,7 +47,11 @@ impl AttributeHome {
         let (Some(asked), Some(asked_own)) = (learnt.asked, learnt.asked_own) else { return none };
         // What the UFS said may be used no longer than as if it were asked for here.
         let doubted = self.coherence.doubted_age(&subject.object, subject.hash);
-        let old = match opening.attributes_age.at_most(doubted) {
+        let age_max = match learnt.found {
+            ObjectPresence::Present(_) => opening.attributes_age,
+            ObjectPresence::Absent(_) => opening.absence_age,
+        };
+        let old = match age_max.at_most(doubted) {
             AttributeMaxAge::AlwaysAsk => return none,
             AttributeMaxAge::UpTo(age) => Some(asked.saturating_add(age)),
             AttributeMaxAge::Any => None,

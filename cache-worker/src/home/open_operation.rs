@@ -22,8 +22,9 @@ pub(crate) struct OpenOperation {
     pub(crate) epoch: Epoch,
     /// The gateway that would get a lease with the answer.
     pub(crate) holder: Option<LeaseHolder>,
-    /// The age limit of the request, before this worker's own limit.
+    /// The age limits of the request, before this worker's own limits.
     pub(crate) attributes_age: AttributeMaxAge,
+    pub(crate) absence_age: AttributeMaxAge,
     needs: AnswerRequirements,
     ages: AnswerAgeLimits,
     pub(crate) arrived: WorkerInstant,
@@ -106,21 +107,22 @@ impl AttributeHome {
         let bytes_max = u64::from(open.piece_bytes_max).min(landing_bytes);
         let needs =
             AnswerRequirements { checksums: open.checksums, error_body: open.want.is_some() };
-        let (epoch, attributes_age) =
-            (open.epoch, AttributeMaxAge::from_ms(open.attributes_age_ms_max));
+        let [attributes_age, absence_age] =
+            [open.attributes_age_ms_max, open.absence_age_ms_max].map(AttributeMaxAge::from_ms);
         let ages = AnswerAgeLimits {
             attributes: attributes_age.limit_to_right(right),
-            absence: AttributeMaxAge::from_ms(open.absence_age_ms_max).limit_to_right(right),
+            absence: absence_age.limit_to_right(right),
             accepts_doubted: false,
         };
         let ages = ages.limit_to_doubt(doubted);
-        let (want, holder, listed) = (open.want, open.holder, None);
+        let (epoch, want, holder, listed) = (open.epoch, open.want, open.holder, None);
         Ok(OpenOperation {
             want,
             subject,
             epoch,
             holder,
             attributes_age,
+            absence_age,
             needs,
             ages,
             arrived,

@@ -155,6 +155,23 @@ fn room_of_another_size_is_made_by_emptying_an_extent() {
     }
 }
 
+/// Gateways keep a page of each extent but one. Those are the sparsest once the others have gone.
+#[test]
+fn room_is_made_beside_pages_that_readers_keep() {
+    let memory = memory(16, 0.0);
+    for number in 0..64 {
+        assert!(fill(&memory, number, PAGE));
+    }
+    let kept: Vec<_> = (0..7)
+        .map(|extent| memory.use_page(key(extent * 8), 0, NOBODY).unwrap().0)
+        .map(|page| page.cell.pinned_bytes(0..PAGE).unwrap())
+        .collect();
+    assert!((1000..1010).all(|number| fill(&memory, number, 10 << 10)));
+    for (extent, page) in kept.iter().enumerate() {
+        assert!(page.iter().all(|&byte| byte == extent as u8 * 8));
+    }
+}
+
 #[test]
 fn read_ahead_leaves_the_reserve_alone() {
     let memory = memory(4, 0.5);

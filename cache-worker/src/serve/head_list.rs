@@ -76,8 +76,8 @@ impl CacheWorker {
             })),
             ObjectPresence::Absent(answer) => {
                 self.metrics.absences.inc();
-                let answer = UfsAnswer::clone(answer);
-                OpenAnswer::Absent(AbsentReply { answer, generation, cached: true })
+                let (answer, lease) = (UfsAnswer::clone(answer), AttributeLease::default());
+                OpenAnswer::Absent(AbsentReply { answer, generation, lease, cached: true })
             }
         })
     }

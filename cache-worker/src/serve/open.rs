@@ -94,6 +94,7 @@ impl CacheWorker {
                 return Ok(PreparedOpenAnswer::Absent(AbsentReply {
                     answer: UfsAnswer::clone(answer),
                     generation: learnt.generation,
+                    lease: self.home.decide_lease(opening, &learnt),
                     cached: learnt.cached,
                 }));
             }

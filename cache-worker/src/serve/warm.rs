@@ -5,7 +5,8 @@
 //! fill per page.
 
 use verbs3_protocol::{
-    AbsentReply, BlockIndex, ByteRange, OpenMessage, UfsAnswer, WarmAnswer, WarmMessage,
+    AbsentReply, AttributeLease, BlockIndex, ByteRange, OpenMessage, UfsAnswer, WarmAnswer,
+    WarmMessage,
 };
 
 use super::open::ATTEMPTS_MAX;
@@ -105,6 +106,7 @@ impl CacheWorker {
                 return Ok(WarmAnswer::Absent(AbsentReply {
                     answer,
                     generation: learnt.generation,
+                    lease: AttributeLease::default(),
                     cached: learnt.cached,
                 }));
             }

@@ -1,6 +1,7 @@
 //! The worker over the in-process transport, in front of a store that counts, holds and breaks.
 #![allow(clippy::unwrap_used)]
 
+mod absent_leases;
 mod coherence;
 mod disk;
 mod fills;

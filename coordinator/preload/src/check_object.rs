@@ -200,7 +200,8 @@ impl PreloadRun<'_> {
         let _turn = self.environment.reads.acquire().await;
         let (mut span, mut tries) = (span, self.begin_retries());
         loop {
-            let mut read = self.environment.tier.read_span(SpanRequest {
+            // Of what this process keeps, workers may have lost their own.
+            let mut read = self.environment.tier.ask_span(SpanRequest {
                 object: object.clone(),
                 version: version.clone(),
                 span: span.clone(),

@@ -103,9 +103,9 @@ impl FetchFlight {
 
     pub(super) fn bytes_origin(&self) -> Option<(ReadVerdict, BytesOrigin)> {
         match &self.from {
-            FlightSource::Tier(read) => read
-                .bytes_origin()
-                .map(|(verdict, kind)| (verdict_of(verdict), BytesOrigin::Tier(kind))),
+            FlightSource::Tier(read) => read.bytes_origin().map(|(verdict, kind)| {
+                (verdict_of(verdict), kind.map_or(BytesOrigin::Gateway, BytesOrigin::Tier))
+            }),
             FlightSource::Ufs(_) => Some((ReadVerdict::Bypass, BytesOrigin::Ufs)),
             FlightSource::Pause(_) => None,
         }

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version in the handshake: of the frames, of their order, *and* of the messages in them. Raise it
 /// with every change that the other side must know. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;
 
 pub(crate) const HEADER_BYTES: usize = 64;
 

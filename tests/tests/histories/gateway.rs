@@ -136,10 +136,19 @@ impl Gateway {
         }
     }
 
-    /// Reads that were answered by leases, without asking a home; and leases that homes have
-    /// recalled.
-    pub fn leased(&self) -> (u64, u64) {
-        (self.tier.leased_opens_count(), self.tier.leases_recalled())
+    /// Reads that were answered by leases, without asking a home.
+    pub fn leased(&self) -> u64 {
+        self.tier.leased_opens_count()
+    }
+
+    /// Those of them that found nothing.
+    pub fn leased_absences(&self) -> u64 {
+        self.tier.leased_absences_count()
+    }
+
+    /// Leases that homes have recalled.
+    pub fn recalled(&self) -> u64 {
+        self.tier.leases_recalled()
     }
 
     /// `Err`: the write is refused, and was not sent.

@@ -34,8 +34,10 @@ pub struct Summary {
     pub known: u64,
     pub asked: u64,
     pub past_the_tier: u64,
-    /// Opens answered by leases of homes, and leases that were recalled.
+    /// Opens answered by leases of homes, those of them that found nothing, and leases that were
+    /// recalled.
     pub leased: u64,
+    pub absences: u64,
     pub recalled: u64,
     /// Opens answered with bytes that a gateway holds.
     pub held: u64,
@@ -53,6 +55,7 @@ impl Summary {
             asked,
             past_the_tier,
             leased,
+            absences,
             recalled,
             held,
             maps,
@@ -65,6 +68,7 @@ impl Summary {
         self.asked += asked;
         self.past_the_tier += past_the_tier;
         self.leased += leased;
+        self.absences += absences;
         self.recalled += recalled;
         self.held += held;
         self.maps += maps;
@@ -170,8 +174,9 @@ impl HistoryWorld {
             known: read(&counts.known),
             asked: read(&counts.asked),
             past_the_tier: read(&counts.past_the_tier),
-            leased: self.shared.gateways.iter().map(|gateway| gateway.leased().0).sum(),
-            recalled: self.shared.gateways.iter().map(|gateway| gateway.leased().1).sum(),
+            leased: self.shared.gateways.iter().map(Gateway::leased).sum(),
+            absences: self.shared.gateways.iter().map(Gateway::leased_absences).sum(),
+            recalled: self.shared.gateways.iter().map(Gateway::recalled).sum(),
             held: self.shared.gateways.iter().map(Gateway::held_reads).sum(),
             maps: self.shared.control.maps(),
             troubles: TROUBLES as u64,

@@ -72,6 +72,7 @@ fn hundreds_of_histories_read_no_less_than_was_acknowledged() {
     assert!(sum.known > 50 * rounds && sum.acknowledged > 10 * rounds, "{sum:?}");
     assert!(sum.maps > 2 * rounds && sum.troubles > 5 * rounds, "{sum:?}");
     assert!(sum.leased > rounds && sum.recalled > rounds && sum.held > rounds, "{sum:?}");
+    assert!(rounds < 50 || sum.absences > rounds, "{sum:?}");
     assert!(rounds < 50 || (sum.lost > 0 && sum.failed > 0 && sum.past_the_tier > 0), "{sum:?}");
 }
 

@@ -58,7 +58,7 @@ impl ObjectOpener {
         let mut asked = Vec::with_capacity(request.keys.len());
         for (at, key) in request.keys.iter().enumerate() {
             match self.open_leased_head(request, key).await {
-                Some(found) => outcomes[at] = Some(OpenOutcome::Found(found)),
+                Some(known) => outcomes[at] = Some(known),
                 None => asked.push(NumberedKey(at, key.clone())),
             }
         }
@@ -86,11 +86,7 @@ impl ObjectOpener {
         outcomes
     }
 
-    async fn open_leased_head(
-        &self,
-        request: &HeadListRequest,
-        key: &str,
-    ) -> Option<Box<OpenedObject>> {
+    async fn open_leased_head(&self, request: &HeadListRequest, key: &str) -> Option<OpenOutcome> {
         if !self.leases.are_wanted() {
             return None;
         }
@@ -107,7 +103,7 @@ impl ObjectOpener {
             place: None,
         };
         match self.open_leased(&open).await {
-            LeaseAnswer::Found(found) => Some(found),
+            LeaseAnswer::Known(outcome) => Some(outcome),
             LeaseAnswer::AskHome | LeaseAnswer::AskWhole(_) => None,
         }
     }

@@ -1,5 +1,5 @@
-//! Owns the leases on attributes that homes have granted this process: what it may answer by
-//! itself, and until when. `recalls` receives what homes recall.
+//! Owns the leases on attributes and absences that homes have granted this process: what it may
+//! answer by itself, and until when. `recalls` receives what homes recall.
 //!
 //! A small object's bytes are held beside its lease, in the memory of `small_objects`. Who finds a
 //! valid lease finds them; nobody else does. So what ends a lease ends their use, too.
@@ -27,7 +27,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use verbs3_protocol::{
-    Epoch, HeadAttributes, HolderId, KeyGeneration, KeyHash, LeaseHolder, ObjectKey, ObjectVolume,
+    AbsentReply, AttributeLease, Epoch, HolderId, KeyHash, LeaseHolder, ObjectKey, ObjectVolume,
     OpenObjectReply, PauseWatch, WorkerId,
 };
 use verbs3_rdma::transport::TransportKind;
@@ -35,6 +35,7 @@ use verbs3_rdma::transport::TransportKind;
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_map::TierWorkerMap;
 use crate::metrics::{LeaseEvent, TierMetrics};
+use crate::reading::held_lease::{HeldLease, LeaseStamp, LeasedObject, LeasedPresence};
 use crate::reading::open_request::OpenRequest;
 use crate::reading::small_objects::{SmallObjectMemory, SmallObjectPlace};
 
@@ -56,34 +57,6 @@ const HELD_AT_ONCE_MAX: u64 = 64 << 10;
 /// A clock that returns the time since this host was started, sleep included.
 pub type TierBootClock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// A lease's counters at the time when its question was sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct LeaseStamp {
-    key: u64,
-    all: u64,
-}
-
-/// Attributes under a lease that may have expired.
-pub(crate) struct LeasedAttributes {
-    pub(crate) attributes: HeadAttributes,
-    pub(crate) generation: KeyGeneration,
-    /// The transport of the answer that brought them.
-    pub(crate) transport: TransportKind,
-    home: WorkerId,
-    epoch: Epoch,
-    /// The age limit that the granting request accepted. Requests with a lower limit can't use the
-    /// lease.
-    age_ms_max: u64,
-    stamp: LeaseStamp,
-    end: Duration,
-    /// All bytes of `attributes.version`, if they are held.
-    small: Option<Arc<SmallObjectPlace>>,
-    /// True once a read of a part has asked for the whole object, so that its bytes are held.
-    is_widened: AtomicBool,
-    /// Reads that it has answered and the home does not know of.
-    answered: AtomicU32,
-}
-
 /// A question that may be answered with a lease.
 pub(crate) struct LeaseQuestion {
     hash: KeyHash,
@@ -98,10 +71,24 @@ pub(crate) struct GrantedAnswer<'a> {
     pub(crate) home: &'a Arc<TierWorker>,
     /// Epoch by which the home was asked.
     pub(crate) epoch: Epoch,
-    pub(crate) reply: &'a OpenObjectReply,
-    /// The verified bytes of the opened piece.
-    pub(crate) data: &'a [Bytes],
+    pub(crate) found: AnsweredPresence<'a>,
     pub(crate) transport: TransportKind,
+}
+
+/// What the answer says of the object.
+pub(crate) enum AnsweredPresence<'a> {
+    /// With the verified bytes of the opened piece.
+    Present(&'a OpenObjectReply, &'a [Bytes]),
+    Absent(&'a AbsentReply),
+}
+
+impl AnsweredPresence<'_> {
+    fn lease(&self) -> AttributeLease {
+        match self {
+            Self::Present(reply, _) => reply.lease,
+            Self::Absent(absent) => absent.lease,
+        }
+    }
 }
 
 /// A home that is polled for recalls.
@@ -118,7 +105,7 @@ pub(crate) struct PolledHome {
 pub(crate) struct TierLeaseTable {
     pub(crate) holder: HolderId,
     /// `None`: leases are off.
-    held: Option<Cache<Arc<ObjectKey>, Arc<LeasedAttributes>>>,
+    held: Option<Cache<Arc<ObjectKey>, Arc<HeldLease>>>,
     small_objects: SmallObjectMemory,
     /// Set with the first grant. Until then no lookup is made.
     any: AtomicBool,
@@ -138,9 +125,8 @@ impl TierLeaseTable {
         clock: TierBootClock,
         small_objects: SmallObjectMemory,
     ) -> Self {
-        let weight = |_: &Arc<ObjectKey>, held: &Arc<LeasedAttributes>| {
-            let bytes = held.attributes.headers.memory_bytes();
-            u32::try_from(bytes / PLACE_BYTES).unwrap_or(u32::MAX).max(1)
+        let weight = |_: &Arc<ObjectKey>, held: &Arc<HeldLease>| {
+            u32::try_from(held.found.memory_bytes() / PLACE_BYTES).unwrap_or(u32::MAX).max(1)
         };
         let cache = || {
             Cache::builder().max_capacity(places as u64).weigher(weight).time_to_live(KEPT).build()
@@ -173,12 +159,12 @@ impl TierLeaseTable {
         self.small_objects.may_hold(object_bytes)
     }
 
-    /// Returns leased attributes that may answer a read that begins now. `None`: ask the home.
+    /// Returns the lease that may answer a read that begins now. `None`: ask the home.
     pub(crate) async fn find_valid(
         &self,
         map: &TierWorkerMap,
         request: &OpenRequest,
-    ) -> Option<Arc<LeasedAttributes>> {
+    ) -> Option<Arc<HeldLease>> {
         if request.version_id.is_some() || !self.any.load(Ordering::Relaxed) {
             return None;
         }
@@ -186,8 +172,8 @@ impl TierLeaseTable {
         let home = map.home_worker(&request.object)?;
         let fits = held.epoch == map.placement.map_epoch()
             && held.home == home.id
-            && request.attributes_age_ms_max >= held.age_ms_max
-            && (held.attributes.checksums_known || !request.checksums);
+            && held.found.age_ms_max(request) >= held.age_ms_max
+            && held.found.is_enough_for(request);
         let holds =
             held.stamp == self.current_stamp(request.object.hash()) && (self.clock)() < held.end;
         (fits && holds).then_some(held)
@@ -222,12 +208,13 @@ impl TierLeaseTable {
         answer: GrantedAnswer<'_>,
         metrics: &TierMetrics,
     ) -> bool {
-        let GrantedAnswer { home, epoch, reply, transport, .. } = answer;
-        if reply.lease.id == 0 {
+        let GrantedAnswer { home, epoch, found, transport } = answer;
+        let lease = found.lease();
+        if lease.id == 0 {
             return false;
         }
         let Some(cache) = &self.held else { return false };
-        let lease = Duration::from_millis(reply.lease.milliseconds.into());
+        let lease = Duration::from_millis(lease.milliseconds.into());
         if question.holder.is_none() || lease.is_zero() {
             return true;
         }
@@ -237,21 +224,28 @@ impl TierLeaseTable {
             metrics.leases[LeaseEvent::Overtaken].inc();
             return true;
         }
-        let known = cache.get(&request.object).await;
-        // What was recalled is not used again, whatever version the store names.
-        let known = known.filter(|known| known.stamp == stamp);
-        let small = self.small_object(known.as_deref(), request, &answer);
-        let held = LeasedAttributes {
-            attributes: reply.attributes.clone(),
-            generation: reply.generation,
-            transport,
+        let (found, generation) = match found {
+            AnsweredPresence::Present(reply, data) => {
+                let known = cache.get(&request.object).await;
+                // What was recalled is not used again, whatever version the store names.
+                let known = known.filter(|known| known.stamp == stamp);
+                let known = known.as_deref().and_then(|known| known.found.object());
+                let small = self.small_object(known, request, reply, data);
+                let object = LeasedObject::new(reply.attributes.clone(), transport, small);
+                (LeasedPresence::Present(object), reply.generation)
+            }
+            AnsweredPresence::Absent(absent) => {
+                (LeasedPresence::Absent(absent.answer.clone()), absent.generation)
+            }
+        };
+        let held = HeldLease {
+            age_ms_max: found.age_ms_max(request),
+            found,
+            generation,
             home: home.id.clone(),
             epoch,
-            age_ms_max: request.attributes_age_ms_max,
             stamp,
             end: sent + (lease - lease / DRIFT),
-            small,
-            is_widened: AtomicBool::new(false),
             answered: AtomicU32::new(0),
         };
         self.any.store(true, Ordering::Relaxed);
@@ -266,11 +260,11 @@ impl TierLeaseTable {
     /// once each, a copy would cost much and serve nobody.
     fn small_object(
         &self,
-        known: Option<&LeasedAttributes>,
+        known: Option<&LeasedObject>,
         request: &OpenRequest,
-        answer: &GrantedAnswer<'_>,
+        reply: &OpenObjectReply,
+        data: &[Bytes],
     ) -> Option<Arc<SmallObjectPlace>> {
-        let GrantedAnswer { reply, data, .. } = answer;
         let version = &reply.attributes.version;
         if !self.small_objects.may_hold(version.bytes) {
             return None;
@@ -326,23 +320,6 @@ impl TierLeaseTable {
     }
 }
 
-impl LeasedAttributes {
-    pub(crate) fn note_answer(&self) {
-        self.answered.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns all bytes of the object, if they are held.
-    pub(crate) fn read_bytes(&self) -> Option<Bytes> {
-        self.small.as_ref()?.read_bytes()
-    }
-
-    /// Returns whether a read of a part should ask for the whole object, to hold it. One read under
-    /// each lease does.
-    pub(crate) fn should_widen(&self) -> bool {
-        !self.is_widened.swap(true, Ordering::Relaxed)
-    }
-}
-
 impl PolledHome {
     pub(crate) fn new(home: Arc<TierWorker>, now: Duration) -> Self {
         let (replaced, live, wanted_ms) =
@@ -390,7 +367,7 @@ mod tests {
     use crate::reading::small_objects::SmallObjectBounds;
     use std::net::SocketAddr;
     use verbs3_protocol::{
-        AnswerHeaders, AttributeLease, ContentVersion, PlacementMap, PlacementMember,
+        AnswerHeaders, ContentVersion, HeadAttributes, KeyGeneration, PlacementMap, PlacementMember,
     };
     use verbs3_rdma::peer::{PeerOptions, TransportPeer};
     use verbs3_rdma::transport::PeerAddress;
@@ -448,8 +425,8 @@ mod tests {
         // The answer takes half of its time to arrive.
         now.store(100_500, Ordering::SeqCst);
         let transport = TransportKind::Tcp;
-        let (epoch, data) = (Epoch(1), &[][..]);
-        let answer = GrantedAnswer { home: &home, epoch, reply: &reply, data, transport };
+        let (epoch, found) = (Epoch(1), AnsweredPresence::Present(&reply, &[]));
+        let answer = GrantedAnswer { home: &home, epoch, found, transport };
         assert!(leases.record_grant(question, &request, answer, &metrics).await);
         let mut held = Vec::new();
         for at in [100_500, 100_899, 100_900, 101_000] {

@@ -1,4 +1,4 @@
-//! Opens objects by leases on their attributes, without a question to their homes.
+//! Opens objects by leases on their attributes or absence, without a question to their homes.
 //!
 //! Judges no lease and holds no bytes itself: `lease_table` does. What it can't answer is the
 //! home's to answer (`open`).
@@ -6,17 +6,21 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use verbs3_protocol::{AttributeLease, BlockIndex, ByteRange, OpenObjectReply, SPREAD_BYTES_MIN};
+use verbs3_protocol::{
+    AbsentReply, AttributeLease, BlockIndex, ByteRange, OpenObjectReply, SPREAD_BYTES_MIN,
+};
 
 use crate::metrics::LeasedOpenKind;
+use crate::reading::held_lease::{HeldLease, LeasedPresence};
 use crate::reading::open::ObjectOpener;
 use crate::reading::open_request::OpenRequest;
 use crate::reading::opened_object::{LeaseAnswer, OpenOutcome, OpenedObject};
+use crate::reading::piece_slices::slice_pieces;
 
 impl ObjectOpener {
-    /// Opens an object by leased attributes, judged now. The bytes of a small object may be held
-    /// beside them. Otherwise spans bring the bytes, as in later blocks, unless they are few: then
-    /// they fit into the round trip to the home.
+    /// Opens an object by a lease, judged now. The bytes of a small object may be held beside it.
+    /// Otherwise spans bring the bytes, as in later blocks, unless they are few: then they fit into
+    /// the round trip to the home.
     pub(super) async fn open_leased(&self, request: &OpenRequest) -> LeaseAnswer {
         if !self.leases.are_wanted() {
             return LeaseAnswer::AskHome;
@@ -25,22 +29,31 @@ impl ObjectOpener {
         let Some(held) = self.leases.find_valid(&map, request).await else {
             return LeaseAnswer::AskHome;
         };
-        let object_bytes = held.attributes.version.bytes;
+        let object = match &held.found {
+            LeasedPresence::Present(object) => object,
+            LeasedPresence::Absent(answer) => {
+                let (answer, generation, lease) =
+                    (answer.clone(), held.generation, AttributeLease::default());
+                self.count_leased(&held, LeasedOpenKind::Absence);
+                let absent = AbsentReply { answer, generation, lease, cached: true };
+                return LeaseAnswer::Known(OpenOutcome::Absent(absent));
+            }
+        };
+        let object_bytes = object.attributes.version.bytes;
         let wanted = self.of_first_block(request, object_bytes);
-        let bytes = if wanted.is_empty() { None } else { held.read_bytes() };
+        let bytes = if wanted.is_empty() { None } else { object.read_bytes() };
         let may_hold = self.leases.may_hold_object(object_bytes);
         let wanted_bytes = wanted.end.saturating_sub(wanted.start);
         let is_spread = wanted_bytes >= u64::from(SPREAD_BYTES_MIN) && !may_hold;
         if bytes.is_none() && !wanted.is_empty() && !is_spread {
             let is_part = wanted != (0..object_bytes);
-            let widens = is_part && may_hold && held.should_widen();
+            let widens = is_part && may_hold && object.should_widen();
             return if widens { LeaseAnswer::AskWhole(object_bytes) } else { LeaseAnswer::AskHome };
         }
-        held.note_answer();
         let kind = if request.want.is_some() { LeasedOpenKind::Read } else { LeasedOpenKind::Head };
-        self.asker.metrics.leased[kind].inc();
+        self.count_leased(&held, kind);
         let (attributes, generation, lease) =
-            (held.attributes.clone(), held.generation, AttributeLease::default());
+            (object.attributes.clone(), held.generation, AttributeLease::default());
         let reply =
             OpenObjectReply { attributes, generation, lease, attributes_cached: true, piece: None };
         if let Some(bytes) = bytes {
@@ -49,7 +62,12 @@ impl ObjectOpener {
         }
         let drawn =
             (!wanted.is_empty()).then(|| map.draw_worker(&request.object, BlockIndex(0))).flatten();
-        LeaseAnswer::found(self.found_by_span(request, reply, held.transport, &map, drawn))
+        LeaseAnswer::found(self.found_by_span(request, reply, object.transport, &map, drawn))
+    }
+
+    fn count_leased(&self, held: &HeldLease, kind: LeasedOpenKind) {
+        held.note_answer();
+        self.asker.metrics.leased[kind].inc();
     }
 
     /// Opens the whole of a small object of which a part is wanted, so that its bytes are held.
@@ -77,41 +95,8 @@ impl ObjectOpener {
     }
 }
 
-/// Returns a range of an object whose bytes are `data`.
-fn slice_pieces(data: &[Bytes], range: &Range<u64>) -> Vec<Bytes> {
-    let mut at = 0;
-    let mut wanted = Vec::with_capacity(data.len());
-    for piece in data {
-        let (start, end) = (at, at + piece.len() as u64);
-        at = end;
-        let (first, last) = (range.start.max(start), range.end.min(end));
-        if first < last {
-            wanted.push(piece.slice((first - start) as usize..(last - start) as usize));
-        }
-    }
-    wanted
-}
-
 /// Returns an object of which all is held here.
 fn held_object(reply: OpenObjectReply, bytes: &Bytes, wanted: Range<u64>) -> OpenedObject {
     let data = slice_pieces(std::slice::from_ref(bytes), &wanted);
     OpenedObject { reply, data, transport: None, rest: None, covered: wanted }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slice_of_pieces_is_the_slice_of_the_whole() {
-        let whole: Vec<u8> = (0..100).collect();
-        let pieces: Vec<Bytes> =
-            [&whole[..1], &whole[1..40], &whole[40..]].map(Bytes::copy_from_slice).to_vec();
-        for start in 0..100 {
-            for end in start..=100 {
-                let range = start as u64..end as u64;
-                assert_eq!(slice_pieces(&pieces, &range).concat(), whole[start..end]);
-            }
-        }
-    }
 }

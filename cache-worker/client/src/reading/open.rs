@@ -2,7 +2,7 @@
 //!
 //! Asks the home alone: a second worker that answered for attributes would not hear of writes. The
 //! bytes of a hot first block may come from a replica, by a read of their own, once the home has
-//! named the version. Where the home has leased the attributes, it is not asked at all: see
+//! named the version. Where the home has leased its answer, it is not asked at all: see
 //! `leased_open`.
 
 use std::future::poll_fn;
@@ -23,7 +23,7 @@ use crate::asking::worker_asker::WorkerAsker;
 use crate::asking::worker_map::{HotBlockDraw, TierWorkerMap};
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::reading::bypass_reason::{BypassReason, MISCONFIGURED};
-use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, TierLeaseTable};
+use crate::reading::lease_table::{AnsweredPresence, GrantedAnswer, LeaseQuestion, TierLeaseTable};
 use crate::reading::map_agreement::{MapAgreement, MapAgreementWait};
 use crate::reading::memory_wait::{MemoryVerdict, MemoryWait};
 use crate::reading::object_landing::{landing_cut, make_landing};
@@ -48,10 +48,10 @@ pub(crate) struct ObjectOpener {
 }
 
 impl ObjectOpener {
-    /// Opens an object at its home, or by a lease on its attributes.
+    /// Opens an object at its home, or by a lease.
     pub(crate) async fn open_object(&self, request: &OpenRequest) -> OpenOutcome {
         match self.open_leased(request).await {
-            LeaseAnswer::Found(found) => return OpenOutcome::Found(found),
+            LeaseAnswer::Known(outcome) => return outcome,
             LeaseAnswer::AskWhole(bytes) => {
                 if let Some(outcome) = self.open_whole(request, bytes).await {
                     return outcome;
@@ -196,11 +196,9 @@ impl ObjectOpener {
                 AttemptStep::Opened { reply, data, last } => {
                     self.asker.metrics.count_call(CallKind::Open, CallOutcome::Ok);
                     let (transport, epoch) = (attempt.transport_kind(), map.placement.map_epoch());
-                    if let Some(lease_question) = lease_question.take() {
-                        let (reply, data) = (&*reply, &*data);
-                        let answer = GrantedAnswer { home, epoch, reply, data, transport };
-                        self.note_lease(lease_question, request, answer).await;
-                    }
+                    let found = AnsweredPresence::Present(&reply, &data);
+                    let answer = GrantedAnswer { home, epoch, found, transport };
+                    self.note_lease(lease_question.take(), request, answer).await;
                     let found = match replica {
                         Some(replica) => {
                             let drawn = Some(HotBlockDraw::Replica(replica.clone()));
@@ -212,6 +210,10 @@ impl ObjectOpener {
                 }
                 AttemptStep::Absent(absent) => {
                     self.asker.metrics.count_call(CallKind::Open, CallOutcome::Ok);
+                    let (transport, epoch) = (attempt.transport_kind(), map.placement.map_epoch());
+                    let found = AnsweredPresence::Absent(&absent);
+                    let answer = GrantedAnswer { home, epoch, found, transport };
+                    self.note_lease(lease_question.take(), request, answer).await;
                     return Ok(OpenOutcome::Absent(absent));
                 }
                 AttemptStep::Refused(refusal) => {
@@ -278,10 +280,11 @@ impl ObjectOpener {
 
     async fn note_lease(
         &self,
-        lease_question: LeaseQuestion,
+        lease_question: Option<LeaseQuestion>,
         request: &OpenRequest,
         answer: GrantedAnswer<'_>,
     ) {
+        let Some(lease_question) = lease_question else { return };
         let (home, metrics) = (answer.home, &self.asker.metrics);
         if self.leases.record_grant(lease_question, request, answer, metrics).await {
             self.recalls.follow_recalls(home);
@@ -302,7 +305,7 @@ impl ObjectOpener {
         let covered = u64::from(at) - bytes as u64..u64::from(end);
         let request_range = wanted_bytes(request, reply.attributes.version.bytes);
         let rest = (at < end).then(|| {
-            let rest = self.spans.read_span(SpanRequest {
+            let rest = SpanRequest {
                 object: request.object.clone(),
                 version: Arc::new(reply.attributes.version.clone()),
                 span: BlockSpan { block: BlockIndex(0), range: at..end },
@@ -311,8 +314,12 @@ impl ObjectOpener {
                 trace: request.trace.clone(),
                 tenant: request.tenant,
                 place: request.place.clone(),
-            });
-            if last { rest } else { rest.with_attempt(attempt) }
+            };
+            match last {
+                true => self.spans.read_span(rest),
+                // Its bytes are on their way, perhaps into the place of the body.
+                false => self.spans.ask_span(rest).with_attempt(attempt),
+            }
         });
         OpenedObject { reply, data, transport: Some(transport), rest, covered }
     }

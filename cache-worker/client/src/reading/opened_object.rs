@@ -19,9 +19,9 @@ pub enum OpenOutcome {
     Bypass(BypassReason),
 }
 
-/// What leased attributes say to an open.
+/// What the leases say to an open.
 pub(super) enum LeaseAnswer {
-    Found(Box<OpenedObject>),
+    Known(OpenOutcome),
     AskHome,
     /// Ask the home for the whole of a small object of so many bytes, to hold it.
     AskWhole(u64),
@@ -29,7 +29,7 @@ pub(super) enum LeaseAnswer {
 
 impl LeaseAnswer {
     pub(super) fn found(found: OpenedObject) -> Self {
-        Self::Found(Box::new(found))
+        Self::Known(OpenOutcome::Found(Box::new(found)))
     }
 }
 

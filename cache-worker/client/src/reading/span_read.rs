@@ -25,7 +25,8 @@ use crate::asking::piecewise_answer::{AttemptError, AttemptStep, TierAttempt};
 use crate::asking::worker::REPEATS_MAX;
 use crate::asking::worker_map::{CandidateQueue, CandidateRole, SpanCandidate};
 use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
-use crate::reading::bypass_reason::{BypassReason, MISCONFIGURED};
+use crate::reading::bypass_reason::BypassReason;
+use crate::reading::kept_pages::SpanGathering;
 use crate::reading::memory_wait::{MemoryVerdict, MemoryWait};
 use crate::reading::object_landing::make_landing;
 use crate::reading::span_reader::SpanReader;
@@ -58,7 +59,11 @@ pub struct SpanRead {
     timer: Option<Pin<Box<Sleep>>>,
     memory_wait: MemoryWait,
     lacks_memory: bool,
-    origin: Option<(CacheVerdict, TransportKind)>,
+    origin: Option<(CacheVerdict, Option<TransportKind>)>,
+    /// All bytes of the span, where pages that are kept have them.
+    kept: Option<Vec<Bytes>>,
+    /// What has come, if it is to be kept.
+    gathering: Option<SpanGathering>,
 }
 
 struct SpanReadLeg {
@@ -101,7 +106,23 @@ impl SpanRead {
             memory_wait: MemoryWait::default(),
             lacks_memory: false,
             origin: None,
+            kept: None,
+            gathering: None,
         }
+    }
+
+    /// Returns a read that pages answer which are kept here.
+    pub(crate) fn of_kept_pages(
+        reader: Arc<SpanReader>,
+        request: SpanRequest,
+        data: Vec<Bytes>,
+    ) -> Self {
+        Self { kept: Some(data), ..Self::new(reader, request, CandidateQueue::default()) }
+    }
+
+    /// Has the bytes kept, where `gathering` says so.
+    pub(crate) fn gather_bytes(self, gathering: Option<SpanGathering>) -> Self {
+        Self { gathering, ..self }
     }
 
     /// Continues a call that has already begun.
@@ -128,16 +149,16 @@ impl SpanRead {
         &self.request
     }
 
-    /// Returns how the first bytes were found, and over which transport they came. `None` before
-    /// that.
-    pub fn bytes_origin(&self) -> Option<(CacheVerdict, TransportKind)> {
+    /// Returns how the first bytes were found, and over which transport they came (`None`: they
+    /// were here). `None` before that.
+    pub fn bytes_origin(&self) -> Option<(CacheVerdict, Option<TransportKind>)> {
         self.origin
     }
 
     /// Asks the first worker now. `false`: there was no memory for the reply, and nothing was
     /// asked; try again later.
     pub fn start(&mut self) -> bool {
-        if self.legs[0].is_some() || self.over {
+        if self.legs[0].is_some() || self.kept.is_some() || self.over {
             return true;
         }
         let next = self.again.take().or_else(|| self.candidates.next(Instant::now()));
@@ -156,6 +177,12 @@ impl SpanRead {
                 self.legs = [None, None];
                 self.over = true;
                 return Poll::Ready(SpanItem::End);
+            }
+            if let Some(data) = self.kept.take() {
+                self.at = self.request.span.range.end;
+                self.origin = Some((CacheVerdict::Hit, None));
+                self.reader.asker.metrics.kept_page_reads.inc();
+                return Poll::Ready(SpanItem::Bytes(data));
             }
             if self.legs[0].is_none() {
                 self.legs.swap(0, 1);
@@ -316,6 +343,9 @@ impl SpanRead {
         let transport =
             self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport_kind());
         self.reader.asker.metrics.bytes[transport].inc_by(bytes as u64);
+        let arena = &self.reader.arena;
+        self.gathering =
+            self.gathering.take().and_then(|gathered| gathered.add_bytes(&data, transport, arena));
         // The attempt has checked that the piece ends within the span.
         self.at += bytes as u32;
         let missing = self.at < self.request.span.range.end;
@@ -330,10 +360,13 @@ impl SpanRead {
                 }
             }
         }
+        if !missing && let Some(gathered) = self.gathering.take() {
+            self.reader.kept_pages.keep_span(&self.request, gathered);
+        }
         if data.is_empty() {
             return None;
         }
-        self.origin.get_or_insert((verdict, transport));
+        self.origin.get_or_insert((verdict, Some(transport)));
         Some(SpanItem::Bytes(data))
     }
 
@@ -343,53 +376,18 @@ impl SpanRead {
         // An answer proves that the worker lives.
         leg.attempt.worker.health.note_success();
         self.reader.asker.metrics.count_call(CallKind::Read, CallOutcome::Refused);
-        let misconfigured = |what| {
-            if MISCONFIGURED.may_warn(std::time::Instant::now()) {
-                tracing::warn!(
-                    worker = %leg.attempt.worker.id, object = %self.request.object,
-                    reason = %refusal.reason,
-                    "{what}"
-                );
+        // Others may have asked the UFS, but the owner has not. It may still hold the whole
+        // version.
+        if refusal.kind == RefusalKind::VersionGone && !is_replica {
+            self.reader.leases.drop_keys([self.request.object.hash()]);
+            self.again = self.again.take().or_else(|| self.unheard_owner.take());
+            let asks_on = self.again.is_some() || self.legs.iter().any(Option::is_some);
+            if leg.role == CandidateRole::Owner || !asks_on {
+                return Some(self.end_with(SpanItem::VersionGone));
             }
-            BypassReason::Misconfigured
-        };
-        self.reason = match &refusal.kind {
-            // Others may have asked the UFS, but the owner has not. It may still hold the whole
-            // version.
-            RefusalKind::VersionGone if is_replica => BypassReason::Busy,
-            RefusalKind::VersionGone => {
-                self.reader.leases.drop_keys([self.request.object.hash()]);
-                self.again = self.again.take().or_else(|| self.unheard_owner.take());
-                let asks_on = self.again.is_some() || self.legs.iter().any(Option::is_some);
-                if leg.role == CandidateRole::Owner || !asks_on {
-                    return Some(self.end_with(SpanItem::VersionGone));
-                }
-                BypassReason::Busy
-            }
-            RefusalKind::Busy => BypassReason::Busy,
-            RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
-            RefusalKind::Ufs(_) => BypassReason::UfsError,
-            RefusalKind::Uncertain => BypassReason::Uncertain,
-            RefusalKind::Uncacheable => BypassReason::Uncacheable,
-            RefusalKind::UnknownVolume => misconfigured(
-                "a worker does not know this volume; give it the same ufs table as the gateway",
-            ),
-            RefusalKind::GeometryMismatch(_) => misconfigured(
-                "a worker has another block or page size; configure the same everywhere",
-            ),
-            // Workers say this of opens and writes alone: a read names a version, and any worker
-            // may serve it.
-            RefusalKind::WrongEpoch(_) | RefusalKind::NoLease => BypassReason::Epoch,
-            // The owner is asked next, and may be able to read it.
-            RefusalKind::Malformed if is_replica => BypassReason::Busy,
-            RefusalKind::Malformed => {
-                misconfigured("a worker could not read a request; do both run the same version?")
-            }
-            RefusalKind::Denied => {
-                misconfigured("a worker takes this process for one of another role")
-            }
-            RefusalKind::NotHeld => BypassReason::Busy,
-        };
+        }
+        let (worker, object) = (&leg.attempt.worker.id, &self.request.object);
+        self.reason = BypassReason::of_read_refusal(&refusal, worker, object, is_replica);
         // A replica's refusal says nothing of the others.
         let elsewhere = is_replica
             || matches!(

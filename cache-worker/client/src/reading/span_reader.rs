@@ -5,6 +5,7 @@ use std::sync::Arc;
 use verbs3_rdma::arena::Arena;
 
 use crate::asking::worker_asker::WorkerAsker;
+use crate::reading::kept_pages::KeptPages;
 use crate::reading::lease_table::TierLeaseTable;
 use crate::reading::memory_wait::MemoryShortage;
 
@@ -14,4 +15,5 @@ pub(crate) struct SpanReader {
     pub(crate) leases: Arc<TierLeaseTable>,
     pub(crate) arena: Arena,
     pub(crate) shortage: MemoryShortage,
+    pub(crate) kept_pages: Arc<KeptPages>,
 }

@@ -9,8 +9,8 @@ use crate::{OpenOutcome, OpenRequest, OpenedObject};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::watch;
 use verbs3_protocol::{
-    AnswerHeaders, AttributeLease, ByteRange, HeadAttributes, KeyGeneration, OpenMessage,
-    OpenObjectReply, RecallPollMessage, RecallReply, WriteOutcome,
+    AbsentReply, AnswerHeaders, AttributeLease, ByteRange, HeadAttributes, KeyGeneration,
+    OpenMessage, OpenObjectReply, RecallPollMessage, RecallReply, UfsAnswer, WriteOutcome,
 };
 
 const BYTES: u64 = 3 * (1 << 20);
@@ -24,6 +24,8 @@ pub(super) struct Home {
     pub(super) bytes: AtomicU64,
     /// All its bits are turned.
     pub(super) flips: AtomicBool,
+    /// Opens are answered with an absence of this body.
+    pub(super) absent: Mutex<Option<&'static [u8]>>,
     recalled: watch::Sender<RecallReply>,
     /// Opens are answered while this is true.
     pub(super) answers: watch::Sender<bool>,
@@ -44,6 +46,7 @@ fn home_of(versions_gone: bool, mute: bool) -> Arc<Home> {
         version: AtomicU64::new(1),
         bytes: AtomicU64::new(BYTES),
         flips: AtomicBool::new(false),
+        absent: Mutex::default(),
         recalled: watch::channel(RecallReply { life: 7, through: 0, keys: vec![], all: false }).0,
         answers: watch::channel(true).0,
         dropped: watch::channel(0).0,
@@ -54,6 +57,15 @@ fn home_of(versions_gone: bool, mute: bool) -> Arc<Home> {
 
 impl Home {
     fn opened(&self, open: &OpenMessage, may_hold: bool) -> (WorkerReply, Vec<Bytes>) {
+        let milliseconds = if may_hold { self.milliseconds.load(Ordering::SeqCst) } else { 0 };
+        let lease = AttributeLease { id: 1, milliseconds };
+        if let Some(body) = *self.absent.lock() {
+            let headers = AnswerHeaders::default();
+            let answer = UfsAnswer { status: 404, headers, body: body.to_vec() };
+            let (generation, cached) = (KeyGeneration(0), true);
+            let absent = AbsentReply { answer, generation, lease, cached };
+            return (WorkerReply::Absent(absent), Vec::new());
+        }
         let version = self.version.load(Ordering::SeqCst);
         let bytes = self.bytes.load(Ordering::SeqCst);
         let wanted = open
@@ -68,7 +80,6 @@ impl Home {
             piece_of(range.start as u32, data.iter().map(|byte| byte ^ mask).collect())
         });
         let (piece, data) = piece.unzip();
-        let milliseconds = if may_hold { self.milliseconds.load(Ordering::SeqCst) } else { 0 };
         let version = ContentVersion { etag: format!("\"v{version}\""), bytes, version_id: None };
         let attributes = HeadAttributes {
             version,
@@ -79,7 +90,7 @@ impl Home {
         let opened = OpenObjectReply {
             attributes,
             generation: KeyGeneration(0),
-            lease: AttributeLease { id: 1, milliseconds },
+            lease,
             attributes_cached: true,
             piece,
         };
@@ -106,7 +117,7 @@ impl Home {
     }
 }
 
-fn worker(home: &Arc<Home>) -> TestWorker {
+pub(super) fn worker(home: &Arc<Home>) -> TestWorker {
     let home = home.clone();
     TestWorker::new(
         "a",

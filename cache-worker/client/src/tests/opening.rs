@@ -234,7 +234,8 @@ async fn a_late_home_is_heard_and_a_silent_one_fails_once() {
 async fn answers_of_the_ufs_are_passed_on() {
     let answer =
         UfsAnswer { status: 404, headers: AnswerHeaders::default(), body: b"<Error/>".to_vec() };
-    let absent = AbsentReply { answer: answer.clone(), generation: KeyGeneration(0), cached: true };
+    let (generation, lease) = (KeyGeneration(0), AttributeLease::default());
+    let absent = AbsentReply { answer: answer.clone(), generation, lease, cached: true };
     let script: Script = Box::new(move |_, reply| {
         let message = WorkerReply::Absent(absent.clone()).encode();
         Box::pin(async move { reply.send_last(message, 0, vec![]).await.unwrap() })

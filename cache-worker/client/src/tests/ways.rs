@@ -32,7 +32,7 @@ async fn a_broken_span_asks_the_same_worker_for_missing_bytes_alone() {
         assert_eq!(asked, [(5, END), (whole, END)], "broken at {nth}");
         // What the first bytes really came over.
         let first = if nth == 1 { TransportKind::Tcp } else { TransportKind::Verbs };
-        assert_eq!(span.bytes_origin().map(|(_, kind)| kind), Some(first));
+        assert_eq!(span.bytes_origin().and_then(|(_, kind)| kind), Some(first));
         assert_eq!(
             (b.asked().len(), tier.asker.metrics.failovers.get(), tier.workers_up()),
             (0, 0, (2, 2))
@@ -124,7 +124,7 @@ async fn a_silent_way_is_left_and_says_nothing_of_its_worker() {
         let (bytes, end) = drain(&mut span).await;
         if matches!(end, SpanItem::End) {
             assert!(bytes == content(0, END));
-            over.push(span.bytes_origin().map(|(_, kind)| kind));
+            over.push(span.bytes_origin().and_then(|(_, kind)| kind));
         }
         assert_eq!(tier.workers_up(), (1, 1), "another way to it works");
     }

@@ -22,13 +22,13 @@ use crate::worker::WorkerAskers;
 use verbs3_settings::TimePeriod;
 
 const LEASE: Duration = Duration::from_secs(10);
-const HOLDER: HolderId = HolderId(77);
+pub(super) const HOLDER: HolderId = HolderId(77);
 /// Nothing must happen meanwhile: what is asserted of it would have happened at once. For a machine
 /// of any speed.
-const A_MOMENT: Duration = Duration::from_millis(300);
+pub(super) const A_MOMENT: Duration = Duration::from_millis(300);
 
 /// A home that leases a key from its second read on.
-fn granting(change: impl FnOnce(&mut WorkerSettings)) -> WorkerSetup {
+pub(super) fn granting(change: impl FnOnce(&mut WorkerSettings)) -> WorkerSetup {
     coordinated(|settings| {
         (settings.leases.length, settings.leases.reads_min) = (TimePeriod::from_seconds(2), 2);
         settings.leases.quiet_for = TimePeriod::from_seconds(5);
@@ -41,7 +41,7 @@ fn alone(epoch: u64) -> PlacementMap {
         .unwrap()
 }
 
-fn activate(fixture: &WorkerFixture, epoch: u64, restarted: bool) {
+pub(super) fn activate(fixture: &WorkerFixture, epoch: u64, restarted: bool) {
     let (map, me) = (alone(epoch), WorkerId("a".into()));
     fixture.worker.activate_map(MapActivation { restarted, ..first_activation(&map, &me) });
     fixture.worker.hold_lease(|| (LEASE, LEASE));
@@ -64,7 +64,7 @@ async fn home_with(worker: WorkerSetup) -> WorkerFixture {
     fixture
 }
 
-async fn poll(fixture: &WorkerFixture, last: &RecallReply) -> RecallReply {
+pub(super) async fn poll(fixture: &WorkerFixture, last: &RecallReply) -> RecallReply {
     let recalls = RecallPollMessage { holder: HOLDER, life: last.life, through: last.through };
     match fixture.ask(WorkerRequest::Recalls(recalls)).await.messages.pop() {
         Some(WorkerReply::Recalled(recalled)) => recalled,
@@ -72,7 +72,8 @@ async fn poll(fixture: &WorkerFixture, last: &RecallReply) -> RecallReply {
     }
 }
 
-const NONE: RecallReply = RecallReply { life: 0, through: 0, keys: Vec::new(), all: false };
+pub(super) const NONE: RecallReply =
+    RecallReply { life: 0, through: 0, keys: Vec::new(), all: false };
 
 fn opening(answered: u32, change: impl FnOnce(&mut OpenMessage)) -> WorkerRequest {
     let mut open = open("k", None);
@@ -96,7 +97,7 @@ async fn granted_with(worker: WorkerSetup) -> (WorkerFixture, RecallReply) {
     (fixture, told)
 }
 
-fn report(epoch: u64) -> ReportMessage {
+pub(super) fn report(epoch: u64) -> ReportMessage {
     let (keys, outcome) = (vec!["k".to_owned()], WriteOutcome::Done);
     ReportMessage { volume: volume(), keys, write: WRITE, epoch: Epoch(epoch), outcome }
 }
@@ -106,13 +107,13 @@ fn announce() -> AnnounceMessage {
     AnnounceMessage { volume: volume(), keys, write: WRITE, epoch: Epoch(1), uncertain_ms: 60_000 }
 }
 
-async fn is_waiting(
+pub(super) async fn is_waiting(
     call: &mut std::pin::Pin<Box<impl Future<Output = super::worker_fixture::Got>>>,
 ) -> bool {
     tokio::time::timeout(A_MOMENT, call).await.is_err()
 }
 
-async fn finish(call: OutgoingCall) -> super::worker_fixture::Got {
+pub(super) async fn finish(call: OutgoingCall) -> super::worker_fixture::Got {
     collect(call).await.unwrap()
 }
 
