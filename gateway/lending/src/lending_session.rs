@@ -158,7 +158,8 @@ impl<G: LendingGuest> LendingSession<G> {
         let is_lone = taken.reads.len() == 1 && !taken.is_saturated && self.reads.is_empty();
         for (submission, ticket) in taken.reads {
             let guest = self.guest.clone();
-            let is_begun_here = is_lone && submission.body_bytes_max <= COPY_BYTES_MAX as u64;
+            let is_begun_here =
+                is_lone && (submission.takes_pages || submission.body_bytes_max <= COPY_BYTES_MAX);
             let mut landing =
                 Box::pin(async move { land_request(&*guest, submission, ticket).await });
             if !is_begun_here || !has_landed_at_once(&mut landing) {

@@ -135,6 +135,7 @@ where
         completion.outcome = LentOutcome::BodyTooLong;
         return Ok(completion);
     }
+    let mut copied = 0;
     while has_body && let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             debug!("a body that lands in lent memory is cut");
@@ -142,15 +143,19 @@ where
         };
         let Ok(mut data) = frame.into_data() else { continue };
         while data.has_remaining() {
-            let piece = data.split_to(data.len().min(COPY_BYTES_MAX));
+            let piece = data.split_to(data.len().min(COPY_BYTES_MAX as usize));
             let end = landing.landed_bytes().checked_add(piece.len() as u64);
             if end.is_none_or(|end| end > submission.body_bytes_max) {
                 completion.outcome = LentOutcome::BodyTooLong;
                 return Ok(completion);
             }
-            if landing.land_piece(&piece).await? && data.has_remaining() {
+            if copied + piece.len() as u64 > COPY_BYTES_MAX {
                 // Others have their turn on this thread.
                 tokio::task::yield_now().await;
+                copied = 0;
+            }
+            if landing.land_piece(&piece).await? {
+                copied += piece.len() as u64;
             }
         }
     }
@@ -164,4 +169,4 @@ where
 }
 
 /// Most bytes that are copied at once: some 100 µs of a core.
-pub(crate) const COPY_BYTES_MAX: usize = 1 << 20;
+pub(crate) const COPY_BYTES_MAX: u64 = 1 << 20;
