@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::RngExt;
 use tokio::task::JoinSet;
 use verbs3_tests::metrics::{eventually, leases};
-use verbs3_tests::{Cluster, Gateway, content, seed};
+use verbs3_tests::{Cluster, Gateway, Section, content, seed};
 
 const KEYS: usize = 6;
 const SOON: Duration = Duration::from_secs(120);
@@ -238,6 +238,100 @@ async fn a_hot_key_is_headed_without_asking_its_home() {
     assert_eq!(seen(&gateways[0], &bucket, 0, false).await, Ok(2));
     let worker = cluster.metrics("worker-0").await.unwrap();
     assert!(worker.sum("verbs3_worker_leases_total", &["event=\"granted\""]) > 0.0);
+}
+
+/// That a key is absent is answered without asking its home, to HEAD and to GET. The write and the
+/// deletion of another gateway show at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_absence_is_answered_without_asking_its_home() {
+    let cluster =
+        Cluster::builder().gateways(2).workers(1).coordinated().lease("10s").start().await.unwrap();
+    let bucket = cluster.bucket("absent").await.unwrap();
+    let gateways = cluster.gateways();
+    eventually(SOON, async || put(&gateways[0], &bucket, 0, 1).await).await.unwrap();
+    for version in [1, 2] {
+        let delete = gateways[1].client.delete_object().bucket(&bucket).key(name(1)).send();
+        delete.await.unwrap();
+        assert_absent(&gateways[0], &bucket, 1).await;
+        let leased = async || {
+            let metrics = cluster.metrics("gateway-0").await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(metrics.sum("verbs3_client_leased_total", &["kind=\"absence\""]))
+        };
+        let before = leased().await.unwrap();
+        let answered = async || {
+            for _ in 0..25 {
+                assert_absent(&gateways[0], &bucket, 1).await;
+            }
+            let answered = leased().await? - before;
+            if answered < 50.0 { Err(format!("{answered} answered by leases")) } else { Ok(()) }
+        };
+        eventually(SOON, answered).await.unwrap();
+        put(&gateways[1], &bucket, 1, version).await.unwrap();
+        assert_eq!(seen(&gateways[0], &bucket, 1, true).await, Ok(version));
+    }
+}
+
+async fn assert_absent(gateway: &Gateway, bucket: &str, key: usize) {
+    let head = gateway.client.head_object().bucket(bucket).key(name(key)).send().await;
+    assert_eq!(head.unwrap_err().raw_response().unwrap().status().as_u16(), 404);
+    let get = gateway.client.get_object().bucket(bucket).key(name(key)).send().await;
+    assert!(get.unwrap_err().into_service_error().is_no_such_key());
+}
+
+/// A hot block is read out of the memory of its worker without asking the worker: while that evicts
+/// all it has for others, and after it was killed. The write of another gateway shows at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_block_is_read_without_asking_its_worker() {
+    let mut cluster = Cluster::builder()
+        .gateways(2)
+        .workers(1)
+        .worker_memory("64MiB")
+        .settings(Section::Gateway, "[gateway.tier]\nkept_pages_for = \"20s\"")
+        .coordinated()
+        .lease("10s")
+        .start()
+        .await
+        .unwrap();
+    let bucket = cluster.bucket("block").await.unwrap();
+    let gateways = cluster.gateways();
+    eventually(SOON, async || put(&gateways[0], &bucket, 0, 1).await).await.unwrap();
+    let kept = async |cluster: &Cluster| {
+        let metrics = cluster.metrics("gateway-0").await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(metrics.sum("verbs3_client_kept_page_reads_total", &[]))
+    };
+    let read = async |version| {
+        for _ in 0..10 {
+            assert_eq!(seen(&gateways[0], &bucket, 0, true).await?, version);
+        }
+        Ok::<_, String>(())
+    };
+    let keeps = async |cluster: &Cluster, version, more: f64| {
+        read(version).await?;
+        match kept(cluster).await? {
+            few if few < more => Err(format!("{few} answered with kept pages")),
+            _ => Ok(()),
+        }
+    };
+    eventually(SOON, async || keeps(&cluster, 1, 20.0).await).await.unwrap();
+    // More than the worker's memory, through another gateway, which keeps nothing of this one's.
+    for other in 0..16 {
+        let key = format!("filler-{other}");
+        let (body, client) = (content::body(&key, 1, 8 << 20), &gateways[1].client);
+        client.put_object().bucket(&bucket).key(&key).body(body.into()).send().await.unwrap();
+        let got = client.get_object().bucket(&bucket).key(&key).send().await.unwrap();
+        let bytes = got.body.collect().await.unwrap().into_bytes();
+        content::check(&key, 1, 0, &bytes).unwrap();
+        read(1).await.unwrap();
+    }
+    put(&gateways[1], &bucket, 0, 2).await.unwrap();
+    assert_eq!(seen(&gateways[0], &bucket, 0, true).await, Ok(2));
+    eventually(SOON, async || read(2).await).await.unwrap();
+    let before = kept(&cluster).await.unwrap();
+    cluster.signal("worker-0", "-KILL").unwrap();
+    // The attributes are leased for two seconds at most; then the store is asked.
+    read(2).await.unwrap();
+    cluster.restart("worker-0").unwrap();
+    eventually(SOON, async || keeps(&cluster, 2, before + 20.0).await).await.unwrap();
 }
 
 /// The bytes of a hot small object come from the gateway itself: whole, in parts, and not at all
