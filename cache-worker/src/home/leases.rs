@@ -110,7 +110,8 @@ impl AttributeHome {
             && self.grants.is_granted(hash, self.clock.now())
     }
 
-    /// Waits for a recall, but not for ever: the next poll shows that the holder is alive.
+    /// Waits for a recall, but not for ever: the next poll shows that the holder is alive. A holder
+    /// that polls for the first time is answered at once: only then does it ask for leases.
     pub(crate) async fn answer_recalls(
         &self,
         asked: RecallPollMessage,
@@ -118,13 +119,17 @@ impl AttributeHome {
         self.metrics.requests[CountedRequest::Recalls].inc();
         let RecallPollMessage { holder, life, through } = asked;
         // Another process has numbered its own recalls.
-        let through = if life == self.life { through } else { 0 };
+        let is_first = life != self.life;
+        let through = if is_first { 0 } else { through };
         let poll = self.grants.poll(holder, through, self.clock.now());
         let mut poll = poll.map_err(|_| {
             self.metrics.busy[BusyReason::LeaseHolders].inc();
             ServeRefusal::TooManyHolders
         })?;
-        let _ = timeout(Duration::from_millis(RECALLS_WAIT_MS), poll.wait_for_recall()).await;
+        if !is_first {
+            let wait = Duration::from_millis(RECALLS_WAIT_MS);
+            let _ = timeout(wait, poll.wait_for_recall()).await;
+        }
         Ok(poll.build_answer(self.life, self.clock.now()))
     }
 }

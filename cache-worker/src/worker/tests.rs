@@ -9,6 +9,7 @@ mod former;
 mod head_list;
 mod history;
 mod holding_store;
+mod lease_recalls;
 mod leases;
 mod life;
 mod membership;

@@ -48,11 +48,11 @@ pub(super) fn activate(fixture: &WorkerFixture, epoch: u64, restarted: bool) {
 }
 
 /// A home that knows the attributes of "k", which were read once.
-async fn home() -> WorkerFixture {
+pub(super) async fn home() -> WorkerFixture {
     home_with(granting(|_| ())).await
 }
 
-async fn home_with(worker: WorkerSetup) -> WorkerFixture {
+pub(super) async fn home_with(worker: WorkerSetup) -> WorkerFixture {
     let fixture = WorkerFixture::with(InProcessMode::Share, 32, worker);
     activate(&fixture, 1, false);
     fixture.store.put("k", Stored::new(1, 10));
@@ -81,12 +81,12 @@ fn opening(answered: u32, change: impl FnOnce(&mut OpenMessage)) -> WorkerReques
     open_by(open, LeaseHolder { id: HOLDER, answered })
 }
 
-async fn lease(fixture: &WorkerFixture) -> AttributeLease {
+pub(super) async fn lease(fixture: &WorkerFixture) -> AttributeLease {
     fixture.ask(opening(0, |_| {})).await.opened().lease
 }
 
 /// A home that has granted a lease on "k".
-async fn granted() -> (WorkerFixture, RecallReply) {
+pub(super) async fn granted() -> (WorkerFixture, RecallReply) {
     granted_with(granting(|_| ())).await
 }
 
@@ -151,6 +151,15 @@ async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
         2000,
         "its holder has read it often"
     );
+}
+
+#[tokio::test]
+async fn a_first_poll_is_answered_at_once_and_a_later_one_waits() {
+    let fixture = home().await;
+    let wait = Duration::from_millis(verbs3_protocol::RECALLS_WAIT_MS);
+    let first = tokio::time::timeout(wait * 9 / 10, poll(&fixture, &NONE)).await;
+    let told = first.expect("it waits like others");
+    assert!(tokio::time::timeout(wait / 10, poll(&fixture, &told)).await.is_err());
 }
 
 #[tokio::test]
@@ -393,105 +402,4 @@ async fn an_answer_known_before_a_write_grants_nothing_after_it() {
     poll(&fixture, &recalled).await;
     assert_eq!(fixture.ask(opening(9, |_| {})).await.refused(), Some(&RefusalKind::Uncertain));
     assert_eq!(fixture.worker.home.grants.lease_and_holder_counts().0, 0);
-}
-
-#[tokio::test]
-async fn a_listing_recalls_a_lease_on_what_the_home_has_forgotten() {
-    let (fixture, told) = granted_by(1).await;
-    fixture.store.put("k", Stored::new(2, 10));
-    let shown =
-        ListedAttributes { etag: Some(Stored::new(2, 10).etag()), ..ListedAttributes::default() };
-    let mut listed: std::pin::Pin<Box<dyn Future<Output = super::worker_fixture::Got>>> =
-        Box::pin(fixture.listed("k", Some(shown)));
-    assert!(
-        tokio::time::timeout(A_MOMENT, &mut listed).await.is_err(),
-        "its holder may read the older version"
-    );
-    let recalled = poll(&fixture, &told).await;
-    assert_eq!(recalled.keys, [object("k").hash()]);
-    let (listed, _) = tokio::join!(listed, poll(&fixture, &recalled));
-    assert!(listed.is_done());
-}
-
-/// The object was replaced, or deleted, behind the gateways' backs; some ask more often than others.
-#[tokio::test]
-async fn newer_attributes_wait_until_leases_on_older_are_dropped() {
-    for (new, forgotten) in [(Some(2), false), (None, false), (Some(2), true)] {
-        let (fixture, told) = granted_by(usize::from(forgotten)).await;
-        match new {
-            Some(seed) => fixture.store.put("k", Stored::new(seed, 10)),
-            None => drop(fixture.store.objects.lock().remove("k")),
-        }
-        let always =
-            OpenMessage { attributes_age_ms_max: 0, absence_age_ms_max: 0, ..open("k", None) };
-        let mut asked = Box::pin(finish(fixture.call(&WorkerRequest::Open(always))));
-        assert!(is_waiting(&mut asked).await, "a gateway may answer with older ones");
-        let recalled = poll(&fixture, &told).await;
-        assert_eq!(recalled.keys, [object("k").hash()]);
-        poll(&fixture, &recalled).await;
-        let (asked, known) = (asked.await, fixture.open(open("k", None)).await);
-        if new.is_none() {
-            assert_eq!(asked.absent().generation, known.absent().generation);
-            continue;
-        }
-        assert_eq!(asked.opened().attributes.version.etag, Stored::new(2, 10).etag());
-        assert_eq!(asked.opened().attributes, known.opened().attributes);
-        assert!(known.opened().attributes_cached, "what was learnt is kept");
-    }
-}
-
-/// A home that has granted a lease on "k"; and has forgotten "k", where it remembers few keys.
-async fn granted_by(keys_max: usize) -> (WorkerFixture, RecallReply) {
-    if keys_max == 0 {
-        return granted().await;
-    }
-    let fixture =
-        home_with(granting(|settings| settings.index.attributes_max = keys_max as u32)).await;
-    let told = poll(&fixture, &NONE).await;
-    assert_eq!(lease(&fixture).await.milliseconds, 2000);
-    for number in 0..20 {
-        let key = format!("other-{number}");
-        fixture.store.put(&key, Stored::new(1, 10));
-        fixture.open(open(&key, None)).await;
-        fixture.open(open(&key, None)).await;
-    }
-    (fixture, told)
-}
-
-#[tokio::test]
-async fn unchanged_attributes_that_are_asked_anew_recall_no_lease() {
-    let (fixture, _) = granted().await;
-    let always = OpenMessage { attributes_age_ms_max: 0, ..open("k", None) };
-    assert!(!fixture.open(always).await.opened().attributes_cached);
-    assert_eq!(lease(&fixture).await.milliseconds, 2000);
-}
-
-#[tokio::test]
-async fn attributes_are_leased_after_a_pause_of_the_host() {
-    let fixture = home().await;
-    // Asked again, at a moment that the pause does not put before the clock's beginning.
-    fixture.clock.advance_time(Duration::from_secs(1));
-    fixture.open(OpenMessage { attributes_age_ms_max: 0, ..open("k", None) }).await;
-    poll(&fixture, &NONE).await;
-    assert!(lease(&fixture).await.milliseconds > 0);
-    fixture.clock.simulate_pause(Duration::from_millis(30));
-    // The worker's own lease is counted with the pause, and is shorter by it.
-    assert!(
-        lease(&fixture).await.milliseconds > 0,
-        "what was known before a pause is leased no more"
-    );
-}
-
-/// Its bytes are asked for by the version that is known, which the store has no more.
-#[tokio::test]
-async fn an_open_that_finds_its_version_gone_recalls_the_leases_on_it() {
-    let (fixture, told) = granted().await;
-    fixture.store.put("k", Stored::new(2, 10));
-    let open = open("k", Some(verbs3_protocol::ByteRange::All));
-    let mut opened = Box::pin(finish(fixture.call(&WorkerRequest::Open(open))));
-    assert!(is_waiting(&mut opened).await, "a gateway may answer with the version that is gone");
-    let recalled = poll(&fixture, &told).await;
-    assert_eq!(recalled.keys, [object("k").hash()]);
-    poll(&fixture, &recalled).await;
-    assert_eq!(opened.await.bytes, Stored::new(2, 10).content(0..10));
 }
