@@ -333,8 +333,8 @@ impl MemoryTier {
         let mut extents = is_free.then_some(sparsest).into_iter().chain(others);
         extents.any(|extent| {
             let evicted = self.empty_extent(extent, rights.widest_set());
-            self.metrics.evacuations.inc();
             self.metrics.evictions[EvictionReason::Evacuation].inc_by(evicted as u64);
+            self.metrics.evacuations.inc_by(u64::from(evicted > 0));
             evicted > 0
         })
     }
@@ -357,8 +357,8 @@ impl MemoryTier {
             .min_by_key(|&(bytes, _)| bytes);
         let Some((_, extent)) = cheapest else { return false };
         let evicted = self.empty_extent(extent, AccountSet::ALL);
-        self.metrics.evacuations.inc();
         self.metrics.evictions[EvictionReason::Evacuation].inc_by(evicted as u64);
+        self.metrics.evacuations.inc_by(u64::from(evicted > 0));
         evicted > 0
     }
 

@@ -233,6 +233,11 @@ impl RequestContext {
         *self.answer.lock() = Some(answer);
     }
 
+    /// Returns whether an answer of the UFS is kept.
+    pub(crate) fn has_answer(&self) -> bool {
+        self.answer.lock().is_some()
+    }
+
     /// Takes the UFS's own answer, if the request's failure came with one.
     pub fn take_answer(&self) -> Option<RawAnswer> {
         self.answer.lock().take()

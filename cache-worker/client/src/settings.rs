@@ -64,11 +64,11 @@ pub struct TierSettings {
     #[setting(default = "64MiB", range = "0B"..="64GiB")]
     pub small_memory_max: ByteSize,
     /// Pages of workers of this host that are kept in their memory, shared by tenants, so that a
-    /// read of what was just read twice asks nobody; `"0B"` keeps none. They count against
-    /// `worker.shm.pinned_max`: stay well below it, and below an eighth of the worker's memory.
+    /// read of what was just read twice asks nobody; `"0B"` keeps none. An eighth of a worker's
+    /// memory at the most. They count against `worker.shm.pinned_max`: stay well below it.
     #[setting(default = "64MiB", range = "0B"..="64GiB")]
     pub kept_pages_max: ByteSize,
-    /// How long they are kept. A worker hears of hot blocks so often.
+    /// How long they are kept, or up to a quarter longer. A worker hears of hot blocks so often.
     #[setting(default = "2s", range = "10ms"..="1m")]
     pub kept_pages_for: TimePeriod,
     /// Failures in a row after which a worker rests.

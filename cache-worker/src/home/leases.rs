@@ -30,14 +30,18 @@ impl AttributeHome {
         learnt: &LearnedAttributes,
     ) -> AttributeLease {
         let (none, subject) = (AttributeLease::default(), &opening.subject);
-        // Who asks for each of many keys once, before it writes them, makes none of them hot.
-        let is_new = matches!(learnt.found, ObjectPresence::Absent(_)) && !learnt.cached;
-        if self.leases.length.is_zero() || subject.version_id.is_some() || is_new {
+        if self.leases.length.is_zero() || subject.version_id.is_some() {
             return none;
         }
         let times = self.clock.read_times();
         let now = times.now;
-        let reads = opening.holder.map_or(0, |holder| holder.answered).saturating_add(1);
+        // Who asks for each of many keys once, before it writes them, makes none of them hot.
+        let is_new = matches!(learnt.found, ObjectPresence::Absent(_)) && !learnt.cached;
+        let answered = opening.holder.map_or(0, |holder| holder.answered);
+        let reads = answered.saturating_add(u32::from(!is_new));
+        if reads == 0 {
+            return none;
+        }
         // The read counts, whether or not the answer can be leased.
         if self.reads.count_reads(subject.hash, reads, now) < self.leases.reads_min
             || !self.coherence.is_quiet(subject.hash, self.leases.quiet, now)
@@ -111,7 +115,8 @@ impl AttributeHome {
     }
 
     /// Waits for a recall, but not for ever: the next poll shows that the holder is alive. A holder
-    /// that polls for the first time is answered at once: only then does it ask for leases.
+    /// that polls for the first time, or again, is answered at once: only then does it ask for
+    /// leases.
     pub(crate) async fn answer_recalls(
         &self,
         asked: RecallPollMessage,
@@ -119,9 +124,10 @@ impl AttributeHome {
         self.metrics.requests[CountedRequest::Recalls].inc();
         let RecallPollMessage { holder, life, through } = asked;
         // Another process has numbered its own recalls.
-        let is_first = life != self.life;
-        let through = if is_first { 0 } else { through };
-        let poll = self.grants.poll(holder, through, self.clock.now());
+        let through = if life == self.life { through } else { 0 };
+        let now = self.clock.now();
+        let is_first = life != self.life || !self.grants.is_polled_by(holder, now);
+        let poll = self.grants.poll(holder, through, now);
         let mut poll = poll.map_err(|_| {
             self.metrics.busy[BusyReason::LeaseHolders].inc();
             ServeRefusal::TooManyHolders

@@ -262,7 +262,11 @@ impl GatewayFront {
             match plain_reads.try_answer(&request, exchange).await {
                 PlainReadOutcome::Answered(answer) => {
                     self.metrics.plain_reads.inc();
-                    let answer = answer.unwrap_or_else(answer_of);
+                    let answer = answer.unwrap_or_else(|error| match exchange.cx.has_answer() {
+                        // The store's own document takes the place of one made here.
+                        true => HttpResponse::new(Body::empty()),
+                        false => answer_of(error),
+                    });
                     return self.finish_response(Ok(answer), exchange, false, method);
                 }
                 // The signature has held, and the exchange knows whose: `AuthAccessGate::check` asks
@@ -356,11 +360,8 @@ impl GatewayFront {
             }
         };
         if let Some(answer) = exchange.cx.take_answer() {
-            let body = if *method == Method::HEAD {
-                Body::empty()
-            } else {
-                Body::from(answer.body.clone())
-            };
+            let is_head = *method == Method::HEAD;
+            let body = if is_head { Body::empty() } else { Body::from(answer.body.clone()) };
             response = HttpResponse::new(body);
             *response.status_mut() = answer.status;
             *response.headers_mut() = pass_headers(&answer.headers);

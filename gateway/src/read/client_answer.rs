@@ -176,12 +176,12 @@ pub(super) fn of_ufs_error(cx: &RequestContext, mount: &MountedBucket, error: Uf
 /// mount.
 fn of_raw(cx: &RequestContext, mount: &MountedBucket, answer: RawAnswer) -> S3Error {
     let body = String::from_utf8_lossy(&answer.body);
-    let code = xml_element(&body, "Code").map_or_else(
+    let code = xml_element(&body, "<Code>").map_or_else(
         || code_of(answer.status),
         |code| S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError),
     );
     let mut error = S3Error::new(code);
-    if let Some(message) = xml_element(&body, "Message") {
+    if let Some(message) = xml_element(&body, "<Message>") {
         error.set_message(message.to_owned());
     }
     ufs_answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, Some(answer))
@@ -200,9 +200,9 @@ fn code_of(status: StatusCode) -> S3ErrorCode {
     }
 }
 
-/// Returns the text of an element of an S3 error document: flat, without attributes.
-fn xml_element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
-    let (_, rest) = document.split_once(&format!("<{name}>"))?;
+/// Returns the text behind a tag of an S3 error document: flat, without attributes.
+fn xml_element<'a>(document: &'a str, tag: &str) -> Option<&'a str> {
+    let (_, rest) = document.split_once(tag)?;
     rest.split_once('<').map(|(text, _)| text)
 }
 

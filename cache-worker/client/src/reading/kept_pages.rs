@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey, TenantTag};
 use verbs3_rdma::arena::Arena;
+use verbs3_rdma::page_source::locate_piece;
 use verbs3_rdma::transport::TransportKind;
 
 use crate::metrics::TierMetrics;
@@ -37,6 +38,8 @@ const SWEEPS: u32 = 4;
 /// A kept span answers reads of this part of it, or of more: who has a piece keeps all that came
 /// with it.
 const ANSWERED_PART: usize = 4;
+/// Of the memory of a worker, no more than this part is kept: what is, others can't have.
+const WORKER_PART: u64 = 8;
 
 /// Bounds on the pages that are kept.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +91,7 @@ struct KeptSpan {
     pieces: Vec<Bytes>,
     /// Memory that they keep.
     bytes: u64,
+    has_answered: bool,
     tenant: u64,
     number: u64,
 }
@@ -143,13 +147,14 @@ impl KeptPages {
         if !self.any.load(Ordering::Relaxed) {
             return None;
         }
-        let wanted = &request.span.range;
-        let table = self.table.lock();
-        let kept = table.spans.get(&VersionBlock::of_request(request))?;
+        let (block, wanted) = (VersionBlock::of_request(request), &request.span.range);
+        let mut table = self.table.lock();
+        let kept = table.spans.get_mut(&block)?;
         let covers = kept.range.start <= wanted.start && wanted.end <= kept.range.end;
         if !covers || wanted.len() * ANSWERED_PART < kept.range.len() {
             return None;
         }
+        kept.has_answered = true;
         let [start, end] = [wanted.start, wanted.end].map(|at| u64::from(at - kept.range.start));
         Some(slice_pieces(&kept.pieces, &(start..end)))
     }
@@ -179,20 +184,19 @@ impl KeptPages {
         };
         let block = VersionBlock::of_request(request);
         let (bytes, tenant) = (self.memory_bytes(&range), request.tenant);
+        let bytes_max = self.bounds.bytes_max.min(worker_memory(&pieces) / WORKER_PART);
         let until = Instant::now() + self.bounds.kept_for;
         let mut table = self.table.lock();
         // Readers of two parts of a block would replace each other's.
-        if table.spans.get(&block).is_some_and(|former| former.range.len() >= range.len()) {
+        let is_better =
+            |former: &KeptSpan| former.has_answered && former.range.len() >= range.len();
+        if bytes > bytes_max || table.spans.get(&block).is_some_and(is_better) {
             return;
         }
         let former = table.take_span(&block);
-        let evicted = table.make_room(tenant, bytes, self.bounds.bytes_max);
-        table.add_span(
-            block,
-            KeptSpan { range, pieces, bytes, tenant: 0, number: 0 },
-            tenant,
-            until,
-        );
+        let evicted = table.make_room(tenant, bytes, bytes_max);
+        let span = KeptSpan { range, pieces, bytes, has_answered: false, tenant: 0, number: 0 };
+        table.add_span(block, span, tenant, until);
         self.any.store(true, Ordering::Relaxed);
         self.metrics.kept_page_bytes.set(table.bytes as i64);
         let was_swept = std::mem::replace(&mut table.is_swept, true);
@@ -312,6 +316,13 @@ impl KeptSpanTable {
         self.tenants.retain(|_, spans| !spans.order.is_empty());
         taken
     }
+}
+
+/// Returns how much memory the worker has that the pieces lie in. Not known: as much as can be.
+fn worker_memory(pieces: &[Bytes]) -> u64 {
+    let located = pieces.first().and_then(|piece| locate_piece(piece));
+    let source = located.as_ref().and_then(|located| located.sources.first());
+    source.map_or(u64::MAX, |source| source.mapped_bytes())
 }
 
 fn name_hash(tenant: Option<TenantTag>) -> u64 {

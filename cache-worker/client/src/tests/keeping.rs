@@ -55,8 +55,11 @@ fn sharing() -> (TestWorker, Arc<AtomicUsize>) {
 
 fn keeping(worker: &TestWorker, bytes_max: u64) -> Arc<CacheTierClient> {
     let options = options();
-    let kept_pages_max = ByteSize(bytes_max);
-    let settings = TierSettings { kept_pages_max, ..options.settings };
+    let settings = TierSettings {
+        kept_pages_max: ByteSize(bytes_max),
+        kept_pages_for: TimePeriod::from_seconds(60),
+        ..options.settings
+    };
     tier_of(&[worker], TierOptions { settings, ..options }, arena(16 << 20))
 }
 
@@ -163,14 +166,20 @@ async fn a_longer_span_of_a_block_replaces_a_shorter_one() {
     let (a, _) = sharing();
     let tier = keeping(&a, 1 << 20);
     read_twice(&tier, &request("k", 0..PAGE)).await;
+    read(&tier, request("k", 0..PAGE)).await;
     read_twice(&tier, &request("k", PAGE..SPAN)).await;
     assert_eq!(kept_bytes(&tier), i64::from(PAGE));
     read(&tier, request("k", 0..PAGE)).await;
-    assert_eq!(a.asked().len(), 4, "the first of two that are as long");
+    assert_eq!(a.asked().len(), 4, "the first of two that are as long, which was of use");
     read_twice(&tier, &request("k", 0..SPAN)).await;
     assert_eq!(kept_bytes(&tier), i64::from(SPAN));
     read(&tier, request("k", PAGE..SPAN)).await;
     assert_eq!(a.asked().len(), 6);
+    // One that nobody has read since it came makes room for any.
+    read_twice(&tier, &request("l", 0..SPAN)).await;
+    read_twice(&tier, &request("l", 0..10)).await;
+    read(&tier, request("l", 0..10)).await;
+    assert_eq!(a.asked().len(), 10);
     tier.shutdown().await;
 }
 
@@ -228,13 +237,13 @@ async fn kept_pages_are_given_back_after_a_moment() {
     settle().await;
     assert_eq!(pinned.load(Ordering::SeqCst), 1, "the second answer");
     // Reads in between make it no longer.
-    for _ in 0..4 {
-        tokio::time::sleep(Duration::from_millis(400)).await;
+    for _ in 0..5 {
+        tokio::time::sleep(10 * SECOND).await;
         read(&tier, request("k", 0..SPAN)).await;
     }
     assert_eq!(a.asked().len(), 2);
     let mut late = tier.read_span(request("k", 0..SPAN));
-    tokio::time::sleep(SECOND).await;
+    tokio::time::sleep(30 * SECOND).await;
     assert_eq!((kept_bytes(&tier), pinned.load(Ordering::SeqCst)), (0, 1), "a reader has it");
     let (bytes, _) = drain(&mut late).await;
     assert!(bytes == content(0, SPAN));
