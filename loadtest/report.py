@@ -144,6 +144,11 @@ class Report:
             asked = record["scenario"]["load"]
             rows.append([f"GETs of 4 KiB at half of what verbs3 can do ({number(asked.get('requests_per_second') or rate(record['sides'][0], 'requests_per_second'))}/s), p99 ÷ nginx's", ratio(record, "latency_p99"), "-"])
             self.aim("GET of 4 KiB at half load, p99 ÷ nginx", "≤ 1.5", ratio(record, "latency_p99"), found <= 1.5)
+        for name, what, aim, count in [("effort", "task switches of gateway and worker", 0.05, lambda: float(self.lines_of("effort.switches")[0])),
+                                       ("effort-traced", "system calls of the gateway", 3, lambda: float(self.lines_of("effort.calls")[-1].split()[3]))]:
+            if record := self.record(name):
+                found = count() / record["sides"][0]["all"]["requests"]
+                self.aim(f"{what} for a GET of 4 KiB", f"≤ {aim}", f"{found:.2f}", found <= aim)
         few, many = self.record("crowd-8"), self.record("crowd-2000")
         if few and many:
             costs = [rate(record["sides"][0], "server_cpu_us_per_request") for record in (few, many)]

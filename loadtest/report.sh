@@ -4,7 +4,7 @@
 #   loadtest/report.sh DIR [PART ...]     measures (all parts, or those that are named) into DIR, each in at most 8 minutes
 #   loadtest/report.sh tables DIR         writes loadtest/PERFORMANCE.md from what is in DIR, and the table of README.md
 #
-# Parts: hot two head half crowd many ranges cold requests write amplification memory lent preload populate fabric failover tenants
+# Parts: hot two effort head half crowd many ranges cold requests write amplification memory lent preload populate fabric failover tenants
 #
 # Measures what is delivered, the build of profile `dist` (VERBS3_PROFILE names another):
 #   cargo build --profile dist --locked -p verbs3-cli -p verbs3-loadtest
@@ -24,7 +24,7 @@ case ${1:-} in
   tables) exec python3 "$ROOT/loadtest/report.py" "${2:?DIR}" "$ROOT/loadtest/PERFORMANCE.md" ;;
 esac
 OUT=$(mkdir -p "$1" && readlink -f "$1"); shift
-[ $# -gt 0 ] || set -- hot two head half crowd many ranges cold requests write amplification memory lent preload populate fabric failover tenants
+[ $# -gt 0 ] || set -- hot two effort head half crowd many ranges cold requests write amplification memory lent preload populate fabric failover tenants
 VERBS3=$(binary)
 LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
 export VERBS3 LOADTEST
@@ -104,6 +104,21 @@ part_two() {
       bench "two-$way-$size" "hot-$size" --target "verbs3=http://${GATEWAYS[0]}/demo" --against nginx --pid "$(comma "${TIER_PIDS[@]}")" --time "${TIME:-2s}"
     done
   done
+}
+
+# Task switches of gateway and worker, and the gateway's system calls where strace is installed: of so many requests.
+part_effort() {
+  local pid pids gateway before after
+  one_pair shm
+  pids=("${TIER_PIDS[@]}") gateway=${TIER_PIDS[1]}
+  switches() { for pid in "${pids[@]}"; do cat "/proc/$pid"/task/*/status; done | awk '/ctxt_switches/ { sum += $2 } END { print sum }'; }
+  again() { bench "$1" hot-4k --target "verbs3=http://${GATEWAYS[0]}/demo" --rounds 1 "${@:2}"; }
+  again effort-primed
+  before=$(switches); again effort --prepare none --warm-up 0s; after=$(switches)
+  echo "$((after - before))" >"$OUT/effort.switches"
+  command -v strace >/dev/null || { say "no strace: system calls are not counted"; return; }
+  strace -c -f -o "$OUT/effort.calls" -p "$gateway" 2>/dev/null & PIDS+=("$!")
+  sleep 1; again effort-traced --prepare none --warm-up 0s; kill -INT "${PIDS[-1]}"; wait "${PIDS[-1]}" || true; unset 'PIDS[-1]'
 }
 
 part_head() {
