@@ -18,6 +18,7 @@ use anyhow::Context;
 use prometheus::Registry;
 use s3s::dto::CreateBucketInput;
 use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerComponents, WorkerVolumes};
+use verbs3_client::KEPT_WORKER_PART;
 use verbs3_config::{
     ByteSize, DevSettings, DiskFolderSettings, MountSettings, RootSettings, WorkerSettings,
 };
@@ -103,7 +104,8 @@ pub async fn run_dev(
     let mut settings = gateway.tier.clone();
     let memory_bytes = worker.memory.capacity.0 / u64::from((*workers).max(1));
     // No quota of a connection keeps it from taking all memory of a worker.
-    settings.kept_pages_max.0 = settings.kept_pages_max.0.min(memory_bytes / 8);
+    let kept_max = memory_bytes / KEPT_WORKER_PART;
+    settings.kept_pages_max.0 = settings.kept_pages_max.0.min(kept_max);
     let tier = tier::start_tier(settings, &cluster, geometry, &ways, landings, &registry)?;
     let mounts = mounts::build_gateway_mounts(&mount, &stores)?;
     let instance = gateway::random_instance_id();

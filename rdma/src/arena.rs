@@ -145,13 +145,10 @@ impl Arena {
 
     /// Returns whether all of `piece` lies in the arena.
     pub fn holds_piece(&self, piece: &[u8]) -> bool {
-        let (base, bytes) = self.mapped_range();
-        let offset = piece.as_ptr().addr().checked_sub(base.addr().get());
-        offset.and_then(|offset| offset.checked_add(piece.len())).is_some_and(|end| end <= bytes)
+        self.offset_of(piece).is_some()
     }
 
     /// Returns the start of `piece` in the arena; `None` unless all of it lies there.
-    #[cfg(not(miri))]
     pub(crate) fn offset_of(&self, piece: &[u8]) -> Option<u64> {
         let (base, bytes) = self.mapped_range();
         let offset = piece.as_ptr().addr().checked_sub(base.addr().get())?;

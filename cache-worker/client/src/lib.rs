@@ -22,6 +22,7 @@ pub use neighbour_client::{
 pub use options::{TierOptions, TierOptionsError};
 pub use reading::bypass_reason::BypassReason;
 pub use reading::head_list::HeadListRequest;
+pub use reading::kept_pages::KEPT_WORKER_PART;
 pub use reading::lease_table::TierBootClock;
 pub use reading::open_request::OpenRequest;
 pub use reading::open_silence::OpenSilence;

@@ -262,11 +262,7 @@ impl GatewayFront {
             match plain_reads.try_answer(&request, exchange).await {
                 PlainReadOutcome::Answered(answer) => {
                     self.metrics.plain_reads.inc();
-                    let answer = answer.unwrap_or_else(|error| match exchange.cx.has_answer() {
-                        // The store's own document takes the place of one made here.
-                        true => HttpResponse::new(Body::empty()),
-                        false => answer_of(error),
-                    });
+                    let answer = answer.unwrap_or_else(|error| answer_of_read(error, &exchange.cx));
                     return self.finish_response(Ok(answer), exchange, false, method);
                 }
                 // The signature has held, and the exchange knows whose: `AuthAccessGate::check` asks
@@ -487,6 +483,11 @@ pub(super) fn answer_of(error: S3Error) -> HttpResponse {
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         response
     })
+}
+
+/// The same for a read. Where the store's own document is kept, it takes the place of this answer.
+pub(super) fn answer_of_read(error: S3Error, cx: &RequestContext) -> HttpResponse {
+    if cx.has_answer() { HttpResponse::new(Body::empty()) } else { answer_of(error) }
 }
 
 /// Returns the code in an error document. s3s keeps only the document.

@@ -10,7 +10,7 @@ use verbs3_lending::HeadListSink;
 use verbs3_lending_protocol::LentHeadList;
 
 use super::connection_peer::ConnectionPeer;
-use super::gateway_front::{GatewayFront, answer_of};
+use super::gateway_front::{GatewayFront, answer_of_read};
 use super::outbound_body::{OutboundBody, RequestEnding};
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
@@ -94,7 +94,7 @@ impl GatewayFront {
         let (metrics, uri) = (self.metrics.clone(), Uri::default());
         let mut ending =
             RequestEnding::begin_ending(exchange.clone(), metrics, Method::HEAD, uri, Some(visit));
-        let called = Ok(judged.unwrap_or_else(answer_of));
+        let called = Ok(judged.unwrap_or_else(|error| answer_of_read(error, &exchange.cx)));
         let mut response = self.finish_response(called, &exchange, false, &Method::HEAD);
         self.complete_answer(&mut response, &mut ending);
         response.map(|body| OutboundBody::new(body, ending, scope.peer.progress.clone()))

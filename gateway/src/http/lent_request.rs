@@ -13,7 +13,7 @@ use verbs3_rdma::foreign_memory::BodyPlace;
 
 use super::connection_caller::CallerVisit;
 use super::connection_peer::ConnectionPeer;
-use super::gateway_front::{GatewayFront, answer_of, code_of};
+use super::gateway_front::{GatewayFront, answer_of, answer_of_read, code_of};
 use super::outbound_body::{OutboundBody, RequestEnding};
 use crate::auth::AuthIdentity;
 use crate::http_exchange::HttpExchange;
@@ -126,6 +126,7 @@ impl GatewayFront {
             match plain_reads.try_recognised(&request, exchange).await {
                 PlainReadOutcome::Answered(answer) => {
                     self.metrics.plain_reads.inc();
+                    let answer_of = |error| answer_of_read(error, &exchange.cx);
                     return Ok(answer.unwrap_or_else(answer_of));
                 }
                 PlainReadOutcome::TierDeclined | PlainReadOutcome::NotPlain => {}

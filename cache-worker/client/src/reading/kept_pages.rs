@@ -39,7 +39,7 @@ const SWEEPS: u32 = 4;
 /// with it.
 const ANSWERED_PART: usize = 4;
 /// Of the memory of a worker, no more than this part is kept: what is, others can't have.
-const WORKER_PART: u64 = 8;
+pub const KEPT_WORKER_PART: u64 = 8;
 
 /// Bounds on the pages that are kept.
 #[derive(Debug, Clone, Copy)]
@@ -72,9 +72,6 @@ struct KeptSpanTable {
     /// By the hash of a tenant's name.
     tenants: HashMap<u64, TenantSpans>,
     bytes: u64,
-    next_number: u64,
-    /// A task drops what is too old.
-    is_swept: bool,
 }
 
 /// A block of one version of an object.
@@ -93,7 +90,7 @@ struct KeptSpan {
     bytes: u64,
     has_answered: bool,
     tenant: u64,
-    number: u64,
+    until: Instant,
 }
 
 /// The spans that one tenant has brought.
@@ -101,8 +98,8 @@ struct KeptSpan {
 struct TenantSpans {
     weight: u64,
     bytes: u64,
-    /// The oldest in front. Those whose number is no longer that of their block's span are gone.
-    order: VecDeque<(Instant, u64, VersionBlock)>,
+    /// The oldest in front. Those that end otherwise than their block's span have been replaced.
+    order: VecDeque<(Instant, VersionBlock)>,
 }
 
 /// The bytes of a span that is read, which are to be kept.
@@ -184,7 +181,7 @@ impl KeptPages {
         };
         let block = VersionBlock::of_request(request);
         let (bytes, tenant) = (self.memory_bytes(&range), request.tenant);
-        let bytes_max = self.bounds.bytes_max.min(worker_memory(&pieces) / WORKER_PART);
+        let bytes_max = self.bounds.bytes_max.min(worker_memory(&pieces) / KEPT_WORKER_PART);
         let until = Instant::now() + self.bounds.kept_for;
         let mut table = self.table.lock();
         // Readers of two parts of a block would replace each other's.
@@ -195,16 +192,17 @@ impl KeptPages {
         }
         let former = table.take_span(&block);
         let evicted = table.make_room(tenant, bytes, bytes_max);
-        let span = KeptSpan { range, pieces, bytes, has_answered: false, tenant: 0, number: 0 };
-        table.add_span(block, span, tenant, until);
-        self.any.store(true, Ordering::Relaxed);
+        let (tenant, weight) = (name_hash(tenant), tenant.map_or(1, |tag| tag.weight));
+        let span = KeptSpan { range, pieces, bytes, has_answered: false, tenant, until };
+        table.add_span(block, span, weight);
+        // A task drops what is too old, for as long as there is anything.
+        let is_swept = self.any.swap(true, Ordering::Relaxed);
         self.metrics.kept_page_bytes.set(table.bytes as i64);
-        let was_swept = std::mem::replace(&mut table.is_swept, true);
         drop(table);
         self.metrics.kept_page_evictions.inc_by(evicted.len() as u64);
         // Outside the lock: with the last piece of an answer, its worker is told.
         drop((former, evicted));
-        if !was_swept {
+        if !is_swept {
             runtime.spawn(sweep_spans(Arc::downgrade(self), self.bounds.kept_for / SWEEPS));
         }
     }
@@ -220,7 +218,6 @@ impl KeptPages {
         let mut table = self.table.lock();
         let dropped = table.take_old(Instant::now());
         let is_left = !table.spans.is_empty();
-        table.is_swept = is_left;
         self.any.store(is_left, Ordering::Relaxed);
         self.metrics.kept_page_bytes.set(table.bytes as i64);
         drop(table);
@@ -247,21 +244,13 @@ impl VersionBlock {
 }
 
 impl KeptSpanTable {
-    fn add_span(
-        &mut self,
-        block: VersionBlock,
-        span: KeptSpan,
-        tenant: Option<TenantTag>,
-        until: Instant,
-    ) {
-        let (name, number) = (name_hash(tenant), self.next_number);
-        self.next_number += 1;
+    fn add_span(&mut self, block: VersionBlock, span: KeptSpan, weight: u16) {
         self.bytes += span.bytes;
-        let spans = self.tenants.entry(name).or_default();
-        spans.weight = tenant.map_or(1, |tag| u64::from(tag.weight)).max(1);
+        let spans = self.tenants.entry(span.tenant).or_default();
+        spans.weight = u64::from(weight).max(1);
         spans.bytes += span.bytes;
-        spans.order.push_back((until, number, block.clone()));
-        self.spans.insert(block, KeptSpan { tenant: name, number, ..span });
+        spans.order.push_back((span.until, block.clone()));
+        self.spans.insert(block, span);
     }
 
     fn take_span(&mut self, block: &VersionBlock) -> Option<KeptSpan> {
@@ -275,8 +264,8 @@ impl KeptSpanTable {
 
     /// Takes out the oldest span of a tenant. `None`: it had been replaced.
     fn take_oldest(&mut self, tenant: u64) -> Option<KeptSpan> {
-        let (_, number, block) = self.tenants.get_mut(&tenant)?.order.pop_front()?;
-        let is_there = self.spans.get(&block).is_some_and(|span| span.number == number);
+        let (until, block) = self.tenants.get_mut(&tenant)?.order.pop_front()?;
+        let is_there = self.spans.get(&block).is_some_and(|span| span.until == until);
         is_there.then(|| self.take_span(&block)).flatten()
     }
 
@@ -307,7 +296,7 @@ impl KeptSpanTable {
         for name in names {
             let is_old = |table: &Self| {
                 let front = table.tenants.get(&name).and_then(|spans| spans.order.front());
-                front.is_some_and(|&(until, ..)| until <= now)
+                front.is_some_and(|&(until, _)| until <= now)
             };
             while is_old(self) {
                 taken.extend(self.take_oldest(name));

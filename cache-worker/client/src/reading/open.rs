@@ -189,13 +189,13 @@ impl ObjectOpener {
             patience.note_life();
             let step = step?;
             home.health.note_success();
+            let (transport, epoch) = (attempt.transport_kind(), map.placement.map_epoch());
             match step {
                 AttemptStep::Progress => {}
                 // The attempt rejects bytes before attributes.
                 AttemptStep::Bytes { .. } => {}
                 AttemptStep::Opened { reply, data, last } => {
                     self.asker.metrics.count_call(CallKind::Open, CallOutcome::Ok);
-                    let (transport, epoch) = (attempt.transport_kind(), map.placement.map_epoch());
                     let found = AnsweredPresence::Present(&reply, &data);
                     let answer = GrantedAnswer { home, epoch, found, transport };
                     self.note_lease(lease_question.take(), request, answer).await;
@@ -210,7 +210,6 @@ impl ObjectOpener {
                 }
                 AttemptStep::Absent(absent) => {
                     self.asker.metrics.count_call(CallKind::Open, CallOutcome::Ok);
-                    let (transport, epoch) = (attempt.transport_kind(), map.placement.map_epoch());
                     let found = AnsweredPresence::Absent(&absent);
                     let answer = GrantedAnswer { home, epoch, found, transport };
                     self.note_lease(lease_question.take(), request, answer).await;
